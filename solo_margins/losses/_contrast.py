@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from solo_margins.losses._directions import Angles, angles_between, difference
+from solo_margins.losses._first_order import differentiable_once
 from solo_margins.losses._objectives import Objective, RowTerms, weighted_log_sum
 from solo_margins.losses._positives import Positives
 from solo_margins.losses._pull import pull_along
@@ -53,9 +53,7 @@ def contrast(rows: Tensor, columns: Tensor | None, setting: Contrast) -> Tensor:
 
 class _Contrast(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, rows: Tensor, columns: Tensor | None, setting: Contrast
-    ) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, columns: Tensor | None, setting: Contrast) -> Tensor:
         needs_rows, needs_columns = ctx.needs_input_grad[:2]
         if columns is None:
             loss, for_rows = _symmetric(rows, setting, needs_rows)
@@ -68,10 +66,8 @@ class _Contrast(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
-    def backward(  # type: ignore[override]
-        ctx: Any, gradient: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None]:
+    @differentiable_once
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         for_rows, for_columns = ctx.saved_tensors
         return (
             None if for_rows is None else for_rows * gradient,

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from solo_margins.losses._first_order import differentiable_once
 
 
 def smallest_norm(dtype: torch.dtype) -> float:
@@ -16,7 +17,7 @@ class _UnitVectors(torch.autograd.Function):
     """Normalise rows in float32 or better; rows without a direction become zero, gradient too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         """Return the rows of ``x`` at length one."""
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         wide = x.to(compute)
@@ -33,8 +34,8 @@ class _UnitVectors(torch.autograd.Function):
         return unit
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    @differentiable_once
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """Project the gradient onto the sphere, undo the scale, saturate instead of overflowing."""
         unit, inverse_norm = ctx.saved_tensors
         radial = (gradient * unit).sum(dim=1, keepdim=True)

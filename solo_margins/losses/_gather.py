@@ -43,13 +43,13 @@ class _GatherWithGradient(torch.autograd.Function):
     """Gather rows; backward sums what all ranks' losses want of this rank's rows."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
         """Return the rows of all ranks."""
         ctx.sizes = sizes
         return gather_without_gradient(rows, sizes)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """Return the summed gradient of this rank's rows."""
         total = gradient.contiguous().clone()
         dist.all_reduce(total)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from solo_margins.losses._checks import require_same_shape
 from solo_margins.losses._directions import angles_between, difference
+from solo_margins.losses._first_order import differentiable_once
 from solo_margins.losses._precision import directions, full_precision
 from solo_margins.losses._pull import pull_along
 from solo_margins.losses.margins import Margins, require_margins
@@ -23,7 +23,7 @@ class _PositivesOnly(torch.autograd.Function):
     """Mean of 2 - 2 (cos(θ + m1) - m2) over pairs, with scaled gradients for the first of each."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:
         angles = angles_between(rows, targets)
         if ctx.needs_input_grad[0]:
             mass = torch.full_like(angles.angle, 2.0 / rows.shape[0])
@@ -32,8 +32,8 @@ class _PositivesOnly(torch.autograd.Function):
         return 2.0 - 2.0 * margins.similarity(angles.cosine, angles.sine).mean()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    @differentiable_once
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (for_rows,) = ctx.saved_tensors
         return for_rows * gradient, None, None
 

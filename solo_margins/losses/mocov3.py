@@ -87,7 +87,7 @@ def mocov3_margin_loss_func(
         >>> f"{mocov3_margin_loss_func(query, key):.4f}"
         '0.2887'
         >>> f"{mocov3_margin_loss_func(query, key, margins=Margins(subtractive=0.4)):.4f}"
-        '0.5266'
+        '0.8708'
     """
     temperature = require_temperature(temperature)
     return query_key_loss(query, key, temperature, 1.0, margins, 2.0 * temperature, tile_size)

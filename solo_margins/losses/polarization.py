@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from solo_margins.losses._checks import require_embeddings, require_number, require_tile_size
+from solo_margins.losses._first_order import differentiable_once
 from solo_margins.losses._gather import batch_sizes, first_row, gather_with_gradient
 from solo_margins.losses._precision import directions, full_precision
 from solo_margins.losses._tiles import row_tiles
@@ -25,7 +25,7 @@ class _Band(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         rows: Tensor,
         columns: Tensor | None,
@@ -69,8 +69,8 @@ class _Band(torch.autograd.Function):
         return total * (0.25 * weight)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @differentiable_once
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         for_rows, for_columns = ctx.saved_tensors
         return (
             for_rows * gradient,
