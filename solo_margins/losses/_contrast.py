@@ -100,7 +100,10 @@ def _positive_side(rows: Tensor, columns: Tensor, setting: Contrast) -> _Positiv
         nothing = rows.new_empty((rows.shape[0], 0))
         log_sum = rows.new_full((rows.shape[0],), -torch.inf)
         return _PositiveSide(Angles(*4 * [nothing]), nothing, log_sum)
-    angles = Angles(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
+    if len(found) == 1:
+        angles = Angles(*(part.unsqueeze(1) for part in found[0]))
+    else:
+        angles = Angles(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
     logits = setting.margins.similarity(angles.cosine, angles.sine) / setting.temperature
     logits = logits.clamp_min(-torch.finfo(logits.dtype).max / 4)
     if setting.positives.valid is not None:
@@ -111,11 +114,12 @@ def _positive_side(rows: Tensor, columns: Tensor, setting: Contrast) -> _Positiv
 
 def _pull(side: _PositiveSide, terms: RowTerms, setting: Contrast) -> Tensor:
     """Return, for each positive, the factor of its difference vector in the gradient."""
-    share = (side.logits - side.log_sum.unsqueeze(1)).exp()
-    mass = share * terms.to_positives.unsqueeze(1) * (setting.weight / setting.temperature)
+    mass = terms.to_positives.unsqueeze(1) * (setting.weight / setting.temperature)
+    if side.logits.shape[1] > 1:  # a positive's share among those of its row
+        mass = mass * (side.logits - side.log_sum.unsqueeze(1)).exp()
     pull = pull_along(side.angles, setting.margins, mass)
     if setting.positives.valid is not None:
-        pull = torch.where(setting.positives.valid, pull, 0.0)
+        pull = pull.masked_fill(~setting.positives.valid, 0.0)
     return pull
 
 
@@ -146,14 +150,16 @@ def _row_terms(
     if positives.valid is None and positives.columns.shape[1] > 0:
         return terms
     alone = torch.isneginf(side.log_sum[part])
-    return RowTerms(*(torch.where(alone, 0.0, term) for term in terms))
+    return RowTerms(*(term.masked_fill(alone, 0.0) for term in terms))
 
 
 def _per_negative(mass: Tensor, total: Tensor, setting: Contrast) -> Tensor:
     """Return what turns exponentials into gradients of the cosines: weight·mass/(total·τ)."""
     scaled = mass / total * (setting.weight / setting.temperature)
+    if not isinstance(setting.positives.negatives, int) or setting.positives.negatives == 0:
+        scaled = scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
     limit = torch.finfo(scaled.dtype).max ** 0.75
-    return torch.where(total == 0, 0.0, scaled).clamp(-limit, limit)
+    return scaled.clamp_(-limit, limit)
 
 
 def _symmetric(

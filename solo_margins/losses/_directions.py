@@ -1,5 +1,6 @@
 """Unit vectors and the angles between them, exact where the textbook formulas are not."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -22,12 +23,11 @@ class _UnitVectors(torch.autograd.Function):
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         wide = x.to(compute)
         # Dividing by the largest entry first keeps squares of huge and tiny entries in range.
-        largest = torch.linalg.vector_norm(wide, float("inf"), dim=1, keepdim=True)
-        largest = largest.clamp_min(torch.finfo(compute).tiny)
+        largest = wide.abs().amax(dim=1, keepdim=True).clamp_min_(torch.finfo(compute).tiny)
         scaled = wide / largest
         length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
         missing = length * largest < smallest_norm(x.dtype)
-        inverse = torch.where(missing, 0.0, 1.0 / length)
+        inverse = length.reciprocal_().masked_fill_(missing, 0.0)
         unit = scaled.mul_(inverse)
         ctx.save_for_backward(unit, inverse / largest)
         ctx.dtype = x.dtype
@@ -38,7 +38,7 @@ class _UnitVectors(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """Project the gradient onto the sphere, undo the scale, saturate instead of overflowing."""
         unit, inverse_norm = ctx.saved_tensors
-        radial = (gradient * unit).sum(dim=1, keepdim=True)
+        radial = torch.linalg.vecdot(gradient, unit).unsqueeze(1)
         tangent = torch.addcmul(gradient, unit, radial, value=-1.0).mul_(inverse_norm)
         limit = torch.finfo(ctx.dtype).max
         return tangent.clamp_(-limit, limit).to(ctx.dtype)
@@ -73,20 +73,16 @@ def angles_between(first: Tensor, second: Tensor) -> Angles:
     With :math:`h = \|v \mp u\|/2` the angle is :math:`2\arcsin h` or :math:`\pi - 2\arcsin h`; the
     arccos of a dot product is off by up to 5e-4 in float32. A pair with a zero vector is at π/2.
     """
-    dot = (first * second).sum(dim=-1)
-    side = torch.where(dot < 0, -1.0, 1.0).to(dot.dtype)
+    dot = torch.linalg.vecdot(first, second)
+    side = torch.copysign(torch.ones_like(dot), dot)
     half = torch.linalg.vector_norm(difference(first, second, side), dim=-1).mul_(0.5)
-    half = half.clamp(max=1.0)
+    # Exactly 0 is a right angle, also where a zero vector is the reason.
+    half = half.masked_fill_(dot == 0, math.sqrt(0.5))
     square = half.square()
-    narrow = 2.0 * half.asin()
-    angle = torch.where(dot < 0, torch.pi - narrow, narrow)
-    cosine = side * (1.0 - 2.0 * square)
-    sine = 2.0 * half * (1.0 - square).sqrt()
-    # For two unit vectors 4h² + 2|u·v| = 2; with a zero vector it is at most 1.
-    undefined = 4.0 * square + 2.0 * dot.abs() < 1.5
+    narrow = half.asin().mul_(2.0)
     return Angles(
-        torch.where(undefined, torch.pi / 2, angle),
-        torch.where(undefined, 0.0, cosine),
-        torch.where(undefined, 1.0, sine),
-        side,
+        angle=torch.where(side < 0, math.pi - narrow, narrow),
+        cosine=torch.addcmul(side, side, square, value=-2.0),
+        sine=(1.0 - square).sqrt_().mul_(half).mul_(2.0),
+        side=side,
     )

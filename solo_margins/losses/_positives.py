@@ -1,5 +1,6 @@
 """Which columns of a similarity matrix are positives of which row, and which are left out."""
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +55,8 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, first: int) -> Positives:
         all_ids: (M,) ids of the columns; ``all_ids[first : first + N]`` are those of the rows.
         first: column number of the first row.
     """
+    if len(ids) == len(all_ids) and (views := _stacked_views(ids)) is not None:
+        return _view_positives(len(ids), views, ids.device)
     ordered, order = all_ids.sort(stable=True)
     left = torch.searchsorted(ordered, ids)
     group = torch.searchsorted(ordered, ids, right=True) - left
@@ -83,6 +86,34 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, first: int) -> Positives:
         mirrored=columns * (largest - 1) + mirrored_step - 1 if len(ids) == len(all_ids) else None,
         negatives=negatives,
         counted=_rows_with_partner(ordered, group, complete=len(ids) == len(all_ids)),
+    )
+
+
+def _stacked_views(ids: Tensor) -> int | None:
+    """Return V where ids are V copies of one list of distinct ids, the common case, else None."""
+    views = int((ids == ids[0]).sum())
+    if views < 2 or len(ids) % views != 0:
+        return None
+    stacked = ids.view(views, -1)
+    ordered = stacked[0].sort().values
+    repeated = (stacked != stacked[0]).any() | (ordered[1:] == ordered[:-1]).any()
+    return None if repeated else views
+
+
+@functools.lru_cache(maxsize=8)
+def _view_positives(rows: int, views: int, device: torch.device) -> Positives:
+    """Return the structure of V stacked views of distinct samples, which depends on sizes alone."""
+    samples = rows // views
+    own = torch.arange(rows, device=device).unsqueeze(1)
+    steps = torch.arange(1, views, device=device)
+    columns = (own + steps * samples) % rows
+    return Positives(
+        columns=columns,
+        valid=None,
+        excluded=torch.cat([own, columns], dim=1),
+        mirrored=columns * (views - 1) + (views - steps) - 1,
+        negatives=rows - views,
+        counted=rows,
     )
 
 

@@ -95,11 +95,16 @@ class Margins:
 
         Angles come in as cosine and sine, so that nothing is lost near 0 and π.
         """
-        return self._continued(self._shifted_cosine(cosine, sine), cosine, sine)
+        shifted = cosine * math.cos(self.angular) - sine * math.sin(self.angular)
+        if self.beyond_pi == "monotone":
+            # sin(θ + m1) < 0 says θ + m1 > π, as both terms lie in [0, π].
+            beyond = self._shifted_sine(cosine, sine) < 0.0
+            shifted = torch.where(beyond, -2.0 - shifted, shifted)
+        return shifted - self.subtractive
 
     def slope(self, cosine: Tensor, sine: Tensor) -> Tensor:
         r"""Return :math:`\sin(\theta + m_1)`, minus the slope of ``similarity`` over the angle."""
-        shifted = sine * math.cos(self.angular) + cosine * math.sin(self.angular)
+        shifted = self._shifted_sine(cosine, sine)
         # The monotone continuation mirrors the cosine beyond π, and so the sign of its slope.
         return shifted.abs() if self.beyond_pi == "monotone" else shifted
 
@@ -107,9 +112,9 @@ class Margins:
         r"""Return :math:`s \cdot \mathrm{curve}(\theta)`, the weight of a positive."""
         if math.isinf(self.curvature):
             return torch.full_like(angle, self.positive_scale)
-        share = (angle.abs() / math.pi).clamp(max=1.0)
+        share = (angle / math.pi).abs_().clamp_(max=1.0)
         if self.curve == "power":
-            return self.positive_scale * (1.0 - share.pow(self.curvature))
+            return self.positive_scale - self.positive_scale * share.pow_(self.curvature)
         # 1 / c overflows for the smallest c; the largest float has the same limit.
         return self.positive_scale * (1.0 - share).pow(min(1.0 / self.curvature, 1e300))
 
@@ -129,15 +134,8 @@ class Margins:
         remainder = 1.0 - self.attenuation + self.attenuation * complement
         return 1.0 / remainder.clamp_min(torch.finfo(complement.dtype).eps)
 
-    def _shifted_cosine(self, cosine: Tensor, sine: Tensor) -> Tensor:
-        return cosine * math.cos(self.angular) - sine * math.sin(self.angular)
-
-    def _continued(self, shifted: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        if self.beyond_pi == "monotone" and self.angular > 0.0:
-            # sin(θ + m1) < 0 says θ + m1 > π, as both terms lie in [0, π].
-            shifted_sine = sine * math.cos(self.angular) + cosine * math.sin(self.angular)
-            shifted = torch.where(shifted_sine < 0.0, -2.0 - shifted, shifted)
-        return shifted - self.subtractive
+    def _shifted_sine(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        return sine * math.cos(self.angular) + cosine * math.sin(self.angular)
 
 
 FIELDS = tuple(field.name for field in fields(Margins))
