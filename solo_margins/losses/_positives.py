@@ -56,7 +56,9 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, first: int) -> Positives:
         first: column number of the first row.
     """
     if len(ids) == len(all_ids) and (views := _stacked_views(ids)) is not None:
-        return _view_positives(len(ids), views, ids.device)
+        # Compiled code must not share tensors with later calls through a cache.
+        make = _make_view_positives if torch.compiler.is_compiling() else _view_positives
+        return make(len(ids), views, ids.device)
     ordered, order = all_ids.sort(stable=True)
     left = torch.searchsorted(ordered, ids)
     group = torch.searchsorted(ordered, ids, right=True) - left
@@ -100,8 +102,7 @@ def _stacked_views(ids: Tensor) -> int | None:
     return None if repeated else views
 
 
-@functools.lru_cache(maxsize=8)
-def _view_positives(rows: int, views: int, device: torch.device) -> Positives:
+def _make_view_positives(rows: int, views: int, device: torch.device) -> Positives:
     """Return the structure of V stacked views of distinct samples, which depends on sizes alone."""
     samples = rows // views
     own = torch.arange(rows, device=device).unsqueeze(1)
@@ -115,6 +116,9 @@ def _view_positives(rows: int, views: int, device: torch.device) -> Positives:
         negatives=rows - views,
         counted=rows,
     )
+
+
+_view_positives = functools.lru_cache(maxsize=8)(_make_view_positives)
 
 
 def _rows_with_partner(ordered: Tensor, group: Tensor, complete: bool) -> int:

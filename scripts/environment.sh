@@ -1,0 +1,39 @@
+# Sourced by the other scripts: makes .venv from requirements.lock, or reuses it, and puts it first on
+# PATH. A set-up that was interrupted leaves no stamp and is done anew.
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+environment="$project/.venv"
+
+_stamp_of() { cat "$@" | sha256sum | cut -d' ' -f1; }
+
+_make_environment() {
+  local python=${PYTHON:-python3} packages project_files
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+    echo "solo-margins needs Python 3.10 or newer, but '$python' is $("$python" --version 2>&1)." >&2
+    return 1
+  }
+  packages=$(_stamp_of "$project/requirements.lock")
+  if [ "$(cat "$environment/.packages" 2>/dev/null)" != "$packages" ]; then
+    echo "Setting up .venv: about 6 GB of packages (torch brings CUDA's), some minutes."
+    rm -rf "$environment"
+    "$python" -m venv "$environment"
+    "$environment/bin/python" -m pip install --disable-pip-version-check --upgrade \
+      pip==26.3 setuptools==84.2.1 wheel==0.48.0
+    # The lock file is complete; solo-learn's own pins from 2021 could not be resolved beside it.
+    "$environment/bin/python" -m pip install --no-deps --requirement "$project/requirements.lock"
+    echo "$packages" > "$environment/.packages"
+  fi
+  project_files=$(_stamp_of "$project/setup.cfg" "$project/pyproject.toml")
+  if [ "$(cat "$environment/.project" 2>/dev/null)" != "$project_files" ]; then
+    "$environment/bin/python" -m pip install --quiet --no-deps --no-build-isolation \
+      --config-settings editable_mode=compat --editable "$project"
+    echo "$project_files" > "$environment/.project"
+  fi
+}
+
+# Two scripts started at once must not build the same environment.
+exec 9> "$project/.venv.lock"
+flock 9
+_make_environment || exit 1
+flock --unlock 9
+export PATH="$environment/bin:$PATH" VIRTUAL_ENV="$environment"
