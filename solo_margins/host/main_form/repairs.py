@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 from solo_margins.host import checkpointing, knn, recipe, schedule, settings
 from solo_margins.host.backbones import LIKE_MOCOV3
+from solo_margins.host.unlabelled import classification_loss
 
 
 def _module(name: str) -> Any:
@@ -61,6 +62,24 @@ def accuracy_with_few_classes() -> None:
         return accuracy_at_k
 
     _wrap_everywhere("utils.metrics", "accuracy_at_k", make)
+
+
+def loss_without_labels() -> None:
+    """Symptom: a batch without labels (``no_labels``, STL-10) makes the online classifier NaN."""
+
+    def make(original: Any) -> Any:
+        def shared_step(self: Any, X: Any, targets: Any) -> Any:
+            out = original(self, X, targets)
+            may_lack_labels = self.cfg.data.get("no_labels") or self.cfg.data.dataset == "stl10"
+            if may_lack_labels and "logits" in out:
+                out["loss"] = classification_loss(out["logits"], targets)
+            return out
+
+        return shared_step
+
+    base = _module("methods.base")
+    _wrap(base.BaseMethod, "_base_shared_step", make)
+    _wrap(base.BaseMomentumMethod, "_shared_step_momentum", make)
 
 
 def trainer_settings() -> None:
@@ -230,6 +249,7 @@ def vit_of_mocov3() -> None:
 REPAIRS: tuple[Callable[[], None], ...] = (
     online_knn,
     accuracy_with_few_classes,
+    loss_without_labels,
     trainer_settings,
     image_size_of_the_recipe,
     dali_on_the_cpu,
