@@ -77,7 +77,7 @@ def adapt(released: Any) -> Any:
 
     class Adapted(released):  # type: ignore[misc]
         def __init__(self, cfg: DictConfig) -> None:
-            given = cfg.method_kwargs
+            given = self.add_and_assert_specific_cfg(cfg).method_kwargs
             known = {p.name: given[p.name] for p in wanted if p.name in given}
             super().__init__(**known, cfg=cfg)
 
