@@ -33,6 +33,15 @@ class TinyNetwork(nn.Module):
         return torch.relu(self.norm(self.convolution(x))).mean(dim=(2, 3))
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Networks this small only wait for each other's threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory):
     """Folders train and val with three classes of noisy images, and flat without classes."""
