@@ -80,7 +80,7 @@ def save(self: Any, trainer: Any) -> None:
     self.last_ckpt = ckpt
 
 
-def on_train_epoch_end(self: Any, trainer: Any, *_: Any) -> None:
+def on_train_epoch_end(self: Any, trainer: Any, pl_module: Any) -> None:
     """Save every ``frequency`` epochs, and after the last one."""
     epoch = trainer.current_epoch
     is_last = trainer.max_epochs is not None and epoch + 1 == trainer.max_epochs

@@ -44,9 +44,7 @@ def weighted_knn_accuracy(
     k = min(k, len(train_targets))
     rows = max(1, max_matrix_size // len(train_targets))
     hits = torch.zeros(2)
-    for features, targets in zip(
-        test_features.split(rows), test_targets.split(rows), strict=True
-    ):
+    for features, targets in zip(test_features.split(rows), test_targets.split(rows), strict=True):
         if distance == "cosine":
             similarities, neighbours = (features @ train_features.T).topk(k)
             weights = (similarities / temperature).exp()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -72,7 +73,7 @@ class WarmupCosineLR(LRScheduler):
         return scheduled_rates(self)
 
 
-def scheduled_rates(scheduler: LRScheduler) -> list[float]:
+def scheduled_rates(scheduler: Any) -> list[float]:
     """Return what :func:`warmup_cosine_lr` says for every parameter group of a scheduler."""
     return [
         warmup_cosine_lr(
@@ -95,9 +96,9 @@ def keep_rates_static(scheduler: LRScheduler, rates: dict[int, float]) -> None:
     """
     parent = type(scheduler)
 
-    def get_lr(self: LRScheduler) -> list[float]:
+    def get_lr(self: Any) -> list[Any]:
         scheduled = list(parent.get_lr(self))
-        for index, rate in self.static_rates.items():  # type: ignore[attr-defined]
+        for index, rate in self.static_rates.items():
             scheduled[index] = rate
         return scheduled
 

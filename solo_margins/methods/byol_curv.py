@@ -3,5 +3,5 @@
 from solo_margins import host
 
 
-class BYOLCurv(host.BYOL):  # type: ignore[misc]
+class BYOLCurv(host.BYOL):
     """BYOL whose loss takes margins."""

@@ -3,5 +3,5 @@
 from solo_margins import host
 
 
-class MoCoV3Margin(host.MoCoV3):  # type: ignore[misc]
+class MoCoV3Margin(host.MoCoV3):
     """MoCoV3 whose loss takes margins."""

@@ -3,5 +3,5 @@
 from solo_margins import host
 
 
-class SimCLRMargin(host.SimCLR):  # type: ignore[misc]
+class SimCLRMargin(host.SimCLR):
     """SimCLR whose loss takes margins."""

@@ -103,7 +103,9 @@ def test_auto_resume_survives_a_broken_run(config, loaders, trainer):
 
 def linear_config(raw_config, checkpoint):
     cfg = raw_config(
-        "mocov3", f"pretrained_feature_extractor={checkpoint}", "scheduler.name=step",
+        "mocov3",
+        f"pretrained_feature_extractor={checkpoint}",
+        "scheduler.name=step",
         "scheduler.lr_decay_steps=[1]",
     )
     del cfg["augmentations"]

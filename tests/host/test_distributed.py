@@ -98,7 +98,10 @@ def two_processes(raw_config, tmp_path, python):
     from omegaconf import OmegaConf
 
     cfg = raw_config(
-        "mocov3_margin", "backbone.name=tiny", "devices=2", "knn_eval.enabled=true",
+        "mocov3_margin",
+        "backbone.name=tiny",
+        "devices=2",
+        "knn_eval.enabled=true",
         f"checkpoint.dir={tmp_path / 'runs'}",
     )
     OmegaConf.save(cfg, tmp_path / "config.yaml")

@@ -1,6 +1,7 @@
 """Methods behave as the contract says, in real trainers, and their losses as formulas say."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -167,17 +168,18 @@ def test_momentum_and_tau_follow_their_formulas(config, loaders, trainer, accumu
             history.append((trainer.global_step, _weights(module), "end"))
 
     def _weights(module):
-        return [p.detach().double().clone() for p in (
-            module.backbone.convolution.weight,
-            module.momentum_backbone.convolution.weight,
-            module.projector[0].weight,
-            module.momentum_projector[0].weight,
-        )]
+        return [
+            p.detach().double().clone()
+            for p in (
+                module.backbone.convolution.weight,
+                module.momentum_backbone.convolution.weight,
+                module.projector[0].weight,
+                module.momentum_projector[0].weight,
+            )
+        ]
 
     train, _ = loaders(cfg)
-    run = trainer(
-        cfg, [Watch()], limit_train_batches=4, accumulate_grad_batches=accumulate
-    )
+    run = trainer(cfg, [Watch()], limit_train_batches=4, accumulate_grad_batches=accumulate)
     run.fit(model, train)
     total = 8 // accumulate
     assert run.global_step == total
@@ -186,7 +188,7 @@ def test_momentum_and_tau_follow_their_formulas(config, loaders, trainer, accumu
     ends = [(step, weights) for step, weights, kind in history if kind == "end"]
     ends.append((total, _weights(model)))
     previous_step = 0
-    for (step, before), (_, after) in zip(ends, ends[1:]):
+    for (step, before), (_, after) in pairwise(ends):
         tau = 1.0 - 0.1 * (math.cos(math.pi * (step - 1) / total) + 1) / 2
         for online, momentum in ((0, 1), (2, 3)):
             expected = before[momentum]
@@ -216,9 +218,7 @@ def test_a_trainer_trains_validates_and_logs(config, loaders, trainer, name):
 
 def test_images_without_labels_leave_the_classifier_sound(config, loaders, trainer, image_folder):
     flat = image_folder / "flat"
-    cfg = config(
-        "mocov3", f"data.train_path={flat}", "data.no_labels=true", "data.val_path=null"
-    )
+    cfg = config("mocov3", f"data.train_path={flat}", "data.no_labels=true", "data.val_path=null")
     assert cfg.data.num_classes == 1
     model = host.MoCoV3(cfg)
     run = trainer(cfg)
@@ -229,8 +229,12 @@ def test_images_without_labels_leave_the_classifier_sound(config, loaders, train
 
 @pytest.mark.parametrize("name", ["mocov3", "mocov3_margin"])
 def test_mocov3_and_its_margin_form_train_the_mocov3_vit(config, name):
-    cfg = config(name, "backbone.name=vit_tiny", "backbone.kwargs.img_size=16",
-                 "backbone.kwargs.patch_size=8")
+    cfg = config(
+        name,
+        "backbone.name=vit_tiny",
+        "backbone.kwargs.img_size=16",
+        "backbone.kwargs.patch_size=8",
+    )
     model = untrained(name, cfg)
     vit = model.backbone
     assert vit.blocks[0].attn.num_heads == 12
@@ -262,8 +266,12 @@ def naive_sincos(rows, columns, dim):
 
 
 def test_other_methods_get_a_plain_vit(config):
-    cfg = config("simclr", "backbone.name=vit_tiny", "backbone.kwargs.img_size=16",
-                 "backbone.kwargs.patch_size=8")
+    cfg = config(
+        "simclr",
+        "backbone.name=vit_tiny",
+        "backbone.kwargs.img_size=16",
+        "backbone.kwargs.patch_size=8",
+    )
     assert untrained("simclr", cfg).backbone.pos_embed.requires_grad
 
 

@@ -30,7 +30,7 @@ def _wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name)
     if getattr(original, "_solo_margins_repair", False):
         return
-    repaired = functools.wraps(original)(make(original))
+    repaired: Any = functools.wraps(original)(make(original))
     repaired._solo_margins_repair = True
     if isinstance(vars(owner).get(name), staticmethod):
         repaired = staticmethod(repaired)

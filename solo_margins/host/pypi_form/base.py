@@ -81,9 +81,7 @@ class BaseMethod(pl.LightningModule):
         self.knn_eval: bool = cfg.knn_eval.enabled
         self.knn_k: int = cfg.knn_eval.k
         if self.knn_eval:
-            self.knn = WeightedKNNClassifier(
-                k=self.knn_k, distance_fx=cfg.knn_eval.distance_func
-            )
+            self.knn = WeightedKNNClassifier(k=self.knn_k, distance_fx=cfg.knn_eval.distance_func)
         self.no_channel_last: bool = cfg.performance.disable_channel_last
         self.validation_step_outputs: list[dict[str, Any]] = []
 
@@ -189,9 +187,7 @@ class BaseMethod(pl.LightningModule):
             labels = targets.repeat(self.num_large_crops)
             labelled = labels != -1
             features = torch.cat(outs["feats"][: self.num_large_crops])
-            self.knn(
-                train_features=features[labelled].detach(), train_targets=labels[labelled]
-            )
+            self.knn(train_features=features[labelled].detach(), train_targets=labels[labelled])
         return outs
 
     def validation_step(

@@ -20,17 +20,15 @@ from solo_margins.host.pypi_form.config import set_defaults
 class _OnCpu(Pipeline):
     """Keeps a pipeline from asking for a CUDA device, which the release passes in any case."""
 
-    def __init__(
-        self, batch_size: int, num_threads: int, device_id: int | None, seed: int
-    ) -> None:
+    def __init__(self, batch_size: int, num_threads: int, device_id: int | None, seed: int) -> None:
         super().__init__(batch_size, num_threads, device_id=None, seed=seed)
 
 
-class _PretrainOnCpu(pipelines.PretrainPipeline, _OnCpu):  # type: ignore[misc]
+class _PretrainOnCpu(pipelines.PretrainPipeline, _OnCpu):
     """Pretraining pipeline without CUDA."""
 
 
-class _ClassificationPipeline(pipelines.NormalPipeline):  # type: ignore[misc]
+class _ClassificationPipeline(pipelines.NormalPipeline):
     """Classification at the recipe's size and with the right statistics."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -45,9 +43,7 @@ class _ClassificationPipeline(pipelines.NormalPipeline):  # type: ignore[misc]
             shorter = recipe.resize_before_crop(wanted.size)
             self.resize = ops.Resize(resize_shorter=shorter, **cubic)
         else:
-            self.resize = ops.RandomResizedCrop(
-                size=wanted.size, random_area=(0.08, 1.0), **cubic
-            )
+            self.resize = ops.RandomResizedCrop(size=wanted.size, random_area=(0.08, 1.0), **cubic)
         self.cmn = ops.CropMirrorNormalize(
             device=self.device,
             dtype=types.FLOAT,
@@ -181,7 +177,7 @@ class PretrainDALIDataModule(_DALIDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Build the pipeline of this process."""
-        build = _PretrainOnCpu if self.dali_device == "cpu" else pipelines.PretrainPipeline
+        build: Any = _PretrainOnCpu if self.dali_device == "cpu" else pipelines.PretrainPipeline
         shared = self._shared_arguments()
         pipeline = build(
             self.train_data_path,

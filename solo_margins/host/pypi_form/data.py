@@ -22,6 +22,7 @@ class Equalization:
     """Equalises the histogram of an image; the release has no such augmentation."""
 
     def __call__(self, image: Image.Image) -> Image.Image:
+        """Return the equalised image."""
         return ImageOps.equalize(image)
 
 

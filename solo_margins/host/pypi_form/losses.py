@@ -37,7 +37,7 @@ class _Gather(torch.autograd.Function):
     """All-gather whose backward sums what every process contributes to a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(ctx: Any, tensor: Tensor) -> tuple[Tensor, ...]:
         return concat_all_gather_no_grad(tensor).chunk(dist.get_world_size())
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -230,7 +231,7 @@ def _bias_free_mlp(widths: Sequence[int], last_norm: bool) -> nn.Sequential:
     """Return linear layers without bias, normalised; the last norm has no parameters."""
     layers: list[nn.Module] = []
     last = len(widths) - 2
-    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
         layers.append(nn.Linear(inputs, outputs, bias=False))
         if index < last:
             layers += [nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]

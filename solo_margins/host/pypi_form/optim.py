@@ -65,7 +65,7 @@ class LARS(Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step, evaluating ``closure`` first when it is given."""
         loss = None
         if closure is not None:

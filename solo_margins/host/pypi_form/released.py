@@ -75,7 +75,7 @@ def adapt(released: Any) -> Any:
     needed = [f"method_kwargs.{p.name}" for p in wanted if p.default is p.empty]
     [our_base] = released.__bases__
 
-    class Adapted(released):  # type: ignore[misc]
+    class Adapted(released):
         def __init__(self, cfg: DictConfig) -> None:
             given = self.add_and_assert_specific_cfg(cfg).method_kwargs
             known = {p.name: given[p.name] for p in wanted if p.name in given}

@@ -43,6 +43,7 @@ class VisionTransformerMoCo(VisionTransformer):
                 _uniform_(module, module.in_features + fan_out)
         convolution = self.patch_embed.proj
         _uniform_(convolution, convolution.weight[0].numel() + self.embed_dim)
+        assert self.cls_token is not None
         nn.init.normal_(self.cls_token, std=1e-6)
 
 
