@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
+from typing import Any
 
 OUR_METHODS = {
     "mocov3_margin": "solo_margins.methods.mocov3_margin:MoCoV3Margin",
@@ -120,6 +121,12 @@ class _RegisteringLoader(importlib.abc.Loader):
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever asks for source or resources before the import gets the host's own loader.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)

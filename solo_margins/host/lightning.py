@@ -2,7 +2,15 @@
 
 try:
     import lightning.pytorch as pl
-except ImportError:
-    import pytorch_lightning as pl  # type: ignore[no-redef]
+except ModuleNotFoundError as missing:
+    if missing.name not in ("lightning", "lightning.pytorch"):
+        raise
+    try:
+        import pytorch_lightning as pl  # type: ignore[no-redef]
+    except ModuleNotFoundError:
+        raise ImportError(
+            "solo-learn needs Lightning 2, which is not installed: run "
+            "`pip install 'solo-margins[train]'`."
+        ) from missing
 
 __all__ = ["pl"]

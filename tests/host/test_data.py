@@ -1,12 +1,17 @@
 """Images through PIL and through DALI on the CPU."""
 
+import importlib.util
+
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from solo_margins import host
 
-dali = pytest.importorskip("nvidia.dali", reason="DALI is optional")
+needs_dali = pytest.mark.skipif(
+    importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
+    reason="DALI is optional",
+)
 
 
 def test_a_pil_batch_has_indexes_views_and_labels(config, loaders):
@@ -57,6 +62,19 @@ def test_imagenet_is_normalised_with_its_true_deviation(view):
     assert tuple(validation.transforms[-1].std) == pytest.approx((0.229, 0.224, 0.225))
 
 
+def test_auto_augment_follows_the_size_of_the_recipe(config):
+    cfg = config("mocov3")
+    train, _ = host.prepare_classification_data(
+        "custom",
+        cfg.data.train_path,
+        cfg.data.val_path,
+        num_workers=0,
+        auto_augment=True,
+        batch_size=4,
+    )
+    assert next(iter(train))[0].shape == (4, 3, 16, 16)
+
+
 @pytest.mark.parametrize(("size", "shorter"), [(16, 16), (112, 128), (224, 256)])
 def test_validation_follows_size_and_statistics_of_the_recipe(raw_config, view, size, shorter):
     cfg = raw_config("mocov3")
@@ -90,6 +108,7 @@ def test_images_without_class_folders_have_no_label(config, loaders, image_folde
     assert set(targets.tolist()) == {-1}
 
 
+@needs_dali
 @pytest.mark.parametrize("encode", [False, True])
 def test_pretraining_reads_with_dali_on_the_cpu(config, loaders, trainer, encode):
     cfg = config(
@@ -134,6 +153,7 @@ def test_pretraining_reads_with_dali_on_the_cpu(config, loaders, trainer, encode
         assert torch.equal(indexes.flatten() // 12, targets)
 
 
+@needs_dali
 def test_classification_reads_with_dali_on_the_cpu_at_the_recipes_size(config, trainer):
     cfg = config("simclr")
     images = host.ClassificationDALIDataModule(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from solo_margins import host
+from solo_margins.host.detect import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -44,9 +44,7 @@ def source(tmp_path_factory):
 def environment(folder):
     """An empty environment that borrows the packages installed here, ours excepted."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    own = Path(
-        sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)})
-    )
+    [own] = folder.glob("lib/python*/site-packages")
     (own / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"
 
@@ -132,12 +130,15 @@ def _folder_with_config(folder):
 
 def checkout():
     """Folder of the untouched programs of solo-learn's repository."""
-    from solo_margins.host.detect import host_folder
-
     return host_folder().parent
 
 
-@pytest.mark.skipif(host.FORM != "main", reason="the release ships no programs")
+needs_programs = pytest.mark.skipif(
+    not (checkout() / "main_pretrain.py").exists(), reason="the installed host has no programs"
+)
+
+
+@needs_programs
 def test_an_untouched_program_of_the_host_trains_our_method(
     installed, python, image_folder, tmp_path
 ):
@@ -165,7 +166,7 @@ def test_an_untouched_program_of_the_host_trains_our_method(
     assert args["method"] == "mocov3_margin"
 
 
-@pytest.mark.skipif(host.FORM != "main", reason="the release ships no programs")
+@needs_programs
 def test_an_untouched_program_of_the_host_composes_our_config(installed, python, request):
     if "editable" in request.node.name:
         pytest.skip("training composes it as well")

@@ -35,6 +35,7 @@ from solo.utils.misc import (
 )
 from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
 
+from solo_margins.host import dali_errors
 from solo_margins.host.backbones import build_backbone_from, load_backbone
 from solo_margins.host.lightning import pl
 from solo_margins.host.main_form import repairs
@@ -87,12 +88,11 @@ __all__ = [
     "withhold_method",
 ]
 
-_DALI = ("PretrainDALIDataModule", "ClassificationDALIDataModule", "build_transform_pipeline_dali")
-
 
 def __getattr__(name: str) -> Any:
-    if name in _DALI:
-        from solo.data import dali_dataloader
+    if name in dali_errors.NAMES:
+        with dali_errors.explained():
+            from solo.data import dali_dataloader
 
         return getattr(dali_dataloader, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -96,7 +96,10 @@ def trainer_settings() -> None:
 
 
 def image_size_of_the_recipe() -> None:
-    """Symptom: ``custom`` data is validated and probed at 224 pixels whatever the recipe's size."""
+    """Symptom: ``custom`` data is validated and probed at 224 pixels whatever the recipe's size.
+
+    So is any data with ``auto_augment``.
+    """
 
     def remember(original: Any) -> Any:
         def add_and_assert_dataset_cfg(cfg: DictConfig) -> DictConfig:
@@ -116,9 +119,17 @@ def image_size_of_the_recipe() -> None:
 
         return prepare_transforms
 
+    def resize(original: Any) -> Any:
+        def create_transform(input_size: int, **kwargs: Any) -> Any:
+            wanted = recipe.current()
+            return original(wanted.size if wanted is not None else input_size, **kwargs)
+
+        return create_transform
+
     for module in ("args.pretrain", "args.linear"):
         _wrap(_module(module), "add_and_assert_dataset_cfg", remember)
     _wrap(_module("data.classification_dataloader"), "prepare_transforms", use)
+    _wrap(_module("data.classification_dataloader"), "create_transform", resize)
 
 
 def dali_on_the_cpu() -> None:

@@ -16,6 +16,7 @@ from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
 from solo.utils.pretrain_dataloader import FullTransformPipeline, NCropAugmentation
 from torch import nn
 
+from solo_margins.host import dali_errors
 from solo_margins.host.backbones import build_backbone_from, load_backbone
 from solo_margins.host.lightning import pl
 from solo_margins.host.pypi_form.base import BaseMethod, BaseMomentumMethod
@@ -99,12 +100,11 @@ METHODS = Methods(
 # Whoever imports solo-learn's own table finds the methods that work, ours among them.
 solo.methods.METHODS = METHODS
 
-_DALI = ("PretrainDALIDataModule", "ClassificationDALIDataModule", "build_transform_pipeline_dali")
-
 
 def __getattr__(name: str) -> Any:
-    if name in _DALI:
-        from solo_margins.host.pypi_form import dali
+    if name in dali_errors.NAMES:
+        with dali_errors.explained():
+            from solo_margins.host.pypi_form import dali
 
         return getattr(dali, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
