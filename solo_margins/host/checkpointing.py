@@ -50,7 +50,8 @@ def initial_setup(self: Any, trainer: Any) -> None:
         version = f"offline-{secrets.token_hex(4)}"
     version = trainer.strategy.broadcast(version)
     self.path = self.logdir / version
-    self.ckpt_placeholder = f"{self.cfg.name}-{version}-ep={{}}.ckpt"
+    # No "=": a path with one must be quoted twice on Hydra's command line.
+    self.ckpt_placeholder = f"{self.cfg.name}-{version}-ep{{}}.ckpt"
     self.last_ckpt = None
     if trainer.is_global_zero:
         os.makedirs(self.path, exist_ok=True)

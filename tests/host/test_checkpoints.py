@@ -38,6 +38,10 @@ def test_a_run_keeps_its_last_epoch_and_its_configuration(config, loaders, train
     assert args["method"] == "mocov3_margin"
     assert args["wandb_run_id"] is None
 
+    parser = pytest.importorskip("hydra.core.override_parser.overrides_parser")
+    [override] = parser.OverridesParser.create().parse_overrides([f"path={saved.name}"])
+    assert override.value() == saved.name, "the name must need no quotes on the command line"
+
 
 def test_previous_checkpoints_can_be_kept(config, loaders, trainer):
     cfg = config("simclr", "checkpoint.keep_prev=true", "max_epochs=3")

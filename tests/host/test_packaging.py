@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+import torch
 
 from solo_margins.host.detect import host_folder
 
@@ -72,6 +73,26 @@ def installed(request, source, tmp_path_factory):
     subprocess.run([*pip, "install", *options, *target], check=True, env=variables, cwd=folder)
     return executable
 
+
+LINEAR = """
+name: probe
+pretrain_method: mocov3_margin
+pretrained_feature_extractor: ???
+backbone: {name: resnet18}
+data:
+  dataset: custom
+  train_path: ???
+  val_path: ???
+  num_workers: 0
+  augmentations: {crop_size: 32}
+optimizer: {name: sgd, batch_size: 4, lr: 0.1, weight_decay: 0}
+scheduler: {name: warmup_cosine, warmup_epochs: 0}
+checkpoint: {enabled: true, dir: runs}
+max_epochs: 1
+limit_train_batches: 2
+accelerator: cpu
+devices: [0]
+"""
 
 APPLICATION = """
 import json, sys
@@ -139,8 +160,8 @@ needs_programs = pytest.mark.skipif(
 
 
 @needs_programs
-def test_an_untouched_program_of_the_host_trains_our_method(
-    installed, python, image_folder, tmp_path
+def test_untouched_programs_of_the_host_train_and_probe_our_method(
+    installed, python, image_folder, tmp_path, request
 ):
     arguments = [
         checkout() / "main_pretrain.py",
@@ -164,6 +185,29 @@ def test_an_untouched_program_of_the_host_trains_our_method(
     [checkpoint] = (tmp_path / "runs" / "mocov3_margin").rglob("*.ckpt")
     args = json.loads((checkpoint.parent / "args.json").read_text())
     assert args["method"] == "mocov3_margin"
+    if "editable" in request.node.name:
+        return
+
+    (tmp_path / "linear.yaml").write_text(LINEAR)
+    arguments = [
+        checkout() / "main_linear.py",
+        "--config-dir",
+        tmp_path,
+        "--config-name",
+        "linear.yaml",
+        f"data.train_path={image_folder / 'train'}",
+        f"data.val_path={image_folder / 'val'}",
+        f"pretrained_feature_extractor={checkpoint}",
+        f"checkpoint.dir={tmp_path / 'runs'}",
+    ]
+    python("-W", "ignore", *arguments, executable=installed, env=clean())
+    [probe] = (tmp_path / "runs" / "linear").rglob("*.ckpt")
+    trained, probed = (
+        torch.load(file, weights_only=True)["state_dict"] for file in (checkpoint, probe)
+    )
+    kept = {key: value for key, value in probed.items() if key.startswith("backbone.")}
+    assert kept
+    assert all(torch.equal(trained[key], value) for key, value in kept.items())
 
 
 @needs_programs

@@ -228,7 +228,8 @@ def checkpoints_of_their_own() -> None:
     """Give every run a folder of its own, and keep its last epoch.
 
     Symptoms: runs with a CSV or TensorBoard logger share the folder ``0``; the last epoch is not
-    saved unless ``checkpoint.frequency`` divides its number.
+    saved unless ``checkpoint.frequency`` divides its number; a checkpoint's path is a syntax error
+    on Hydra's command line because of a ``=`` in its name.
     """
     checkpointer = _module("utils.checkpointer").Checkpointer
     checkpointer.initial_setup = checkpointing.initial_setup
