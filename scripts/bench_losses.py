@@ -1,0 +1,324 @@
+"""Measure time and memory of the SimCLR loss, forward and backward, against its peers.
+
+All contenders run in turn within one process, several times; the best time of each counts. The
+floor is what no exact loss can avoid: normalising, one matrix product forward and two backward.
+Ours stays below three products where it uses that the similarity matrix is symmetric.
+
+    python scripts/bench_losses.py --output docs/benchmarks
+
+The peers come with ``pip install solo-margins[bench]``; solo-learn's own loss is taken where its
+main form can be imported, otherwise its formula is written out.
+"""
+
+import argparse
+import csv
+import math
+import platform
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from solo_margins.losses import Margins, simclr_margin_loss_func
+
+DIMENSIONS = 128
+TEMPERATURE = 0.1
+ALL_MARGINS = Margins(0.2, 0.1, 2.0, 1.5, 0.5)
+REPEATS = {256: 100, 1024: 25, 2048: 12, 4096: 8}
+SECONDS_EACH = 6.0  # after which a slow contender is not repeated any more
+Step = Callable[[Tensor], None]
+
+# What all margins on may cost, as multiples of the named contender, by number of pairs.
+BARS = {
+    "floor": {256: 1.8, 1024: 1.5, 2048: 1.25, 4096: 1.25},
+    "solo-learn": {256: 1 / 1.5, 1024: 1 / 1.5, 2048: 1 / 2.5, 4096: 1 / 2.5},
+    "lightly": {256: 1 / 1.5, 1024: 1 / 1.5, 2048: 1 / 2.5, 4096: 1 / 2.5},
+    "arccos form": {256: 1 / 3, 1024: 1 / 3, 2048: 1 / 6, 4096: 1 / 6},
+    "ours, margins off": {256: 1.03, 1024: 1.03, 2048: 1.03, 4096: 1.03},
+}
+OURS = "ours, all margins"
+
+
+def view_ids(z: Tensor) -> Tensor:
+    """Return the sample of each row of two stacked views."""
+    return torch.arange(len(z) // 2).repeat(2)
+
+
+def floor(z: Tensor) -> None:
+    """Run what every exact loss must: normalisation, one product forward, two backward."""
+    unit = F.normalize(z, dim=1)
+    similarity = unit @ unit.t()
+    gradient = similarity @ unit
+    gradient += similarity.t() @ unit
+    (gradient - (gradient * unit).sum(dim=1, keepdim=True) * unit) / z.norm(dim=1, keepdim=True)
+
+
+def arccos_form(z: Tensor) -> Tensor:
+    """Return the loss as the paper's algorithms write it, every angle by arccos."""
+    margins, size = ALL_MARGINS, len(z)
+    unit = F.normalize(z, dim=1)
+    ids = view_ids(z)
+    itself = torch.eye(size, dtype=torch.bool)
+    positive = (ids.unsqueeze(0) == ids.unsqueeze(1)) & ~itself
+    target = positive.float()
+    angle = (unit @ unit.t()).clamp(-1 + 1e-6, 1 - 1e-6).acos()
+
+    def logits(theta: Tensor) -> Tensor:
+        shifted = (theta + margins.angular * target).cos() - margins.subtractive * target
+        return (shifted / TEMPERATURE).masked_fill(itself, -math.inf)
+
+    with torch.no_grad():
+        q = (logits(angle).softmax(dim=1) * target).sum(dim=1, keepdim=True)
+        curve = 1 - (angle / math.pi).abs() ** margins.curvature
+        weight = torch.where(positive, margins.positive_scale * curve, 1.0)
+        weight = weight / (1 - margins.attenuation * q)
+    angle = weight * angle + ((1 - weight) * angle).detach()
+    return F.cross_entropy(logits(angle), target.argmax(dim=1))
+
+
+def solo_learn_loss() -> tuple[str, Callable[[Tensor, Tensor, float], Tensor]]:
+    """Return solo-learn's own loss, or its formula where the main form is not installed."""
+    try:
+        from solo.losses.simclr import simclr_loss_func
+
+        simclr_loss_func(torch.eye(4), torch.tensor([0, 1, 0, 1]), TEMPERATURE)
+        return "its own code", simclr_loss_func
+    except Exception:  # absent, or a form that does not import on this stack
+
+        def formula(z: Tensor, ids: Tensor, temperature: float) -> Tensor:
+            unit = F.normalize(z, dim=1)
+            exponentials = (unit @ unit.t() / temperature).exp()
+            same = ids.unsqueeze(0) == ids.unsqueeze(1)
+            itself = torch.eye(len(z), dtype=torch.bool)
+            positive = (exponentials * (same & ~itself)).sum(dim=1)
+            negative = (exponentials * ~same).sum(dim=1)
+            return -(positive / (positive + negative)).log().mean()
+
+        return "its formula", formula
+
+
+def backward_of(loss: Callable[[Tensor], Tensor]) -> Step:
+    """Return a step that runs a loss forward and backward."""
+
+    def step(z: Tensor) -> None:
+        z.grad = None
+        loss(z).backward()
+
+    return step
+
+
+def contenders(pairs: int, compiled: bool) -> dict[str, Step]:
+    """Return every contender at this size by name."""
+
+    def ours(margins: Margins, tile_size: int | None = None) -> Step:
+        return backward_of(
+            lambda z: simclr_margin_loss_func(z, view_ids(z), TEMPERATURE, margins, tile_size)
+        )
+
+    _, hosts = solo_learn_loss()
+    found: dict[str, Step] = {
+        "floor": floor,
+        OURS: ours(ALL_MARGINS),
+        "ours, margins off": ours(Margins()),
+        "ours, full matrix": ours(ALL_MARGINS, 2 * pairs),
+        "ours, tiles of 256": ours(ALL_MARGINS, 256),
+        "solo-learn": backward_of(lambda z: hosts(z, view_ids(z), TEMPERATURE)),
+        "arccos form": backward_of(arccos_form),
+    }
+    if compiled:
+        loss = torch.compile(
+            lambda z: simclr_margin_loss_func(z, view_ids(z), TEMPERATURE, ALL_MARGINS)
+        )
+        found["ours, torch.compile"] = backward_of(loss)
+    try:
+        from lightly.loss import NTXentLoss
+
+        lightly = NTXentLoss(temperature=TEMPERATURE)
+        found["lightly"] = backward_of(lambda z: lightly(*z.chunk(2)))
+    except ImportError:
+        print("lightly is not installed: left out (pip install solo-margins[bench])")
+    if pairs == 256:  # at 1024 pairs it wants 34 GB
+        try:
+            from pytorch_metric_learning.losses import NTXentLoss as MetricLoss
+
+            metric = MetricLoss(temperature=TEMPERATURE)
+            found["pytorch-metric-learning"] = backward_of(lambda z: metric(z, view_ids(z)))
+        except ImportError:
+            print("pytorch-metric-learning is not installed: left out")
+    return found
+
+
+def embeddings(pairs: int) -> Tensor:
+    """Return two views of so many samples that resemble each other, as in training."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(pairs, DIMENSIONS, generator=generator)
+    second = first + 0.5 * torch.randn(pairs, DIMENSIONS, generator=generator)
+    return torch.cat([first, second]).requires_grad_()
+
+
+def measure(pairs: int, repeats: int, compiled: bool) -> dict[str, float]:
+    """Return the best time of every contender in seconds, all run in turn."""
+    z = embeddings(pairs)
+    steps = contenders(pairs, compiled)
+    best = dict.fromkeys(steps, math.inf)
+    spent = dict.fromkeys(steps, 0.0)
+    for step in steps.values():
+        step(z)
+    order = list(steps.items())
+    shuffle = random.Random(0).shuffle
+    for turn in range(repeats):
+        shuffle(order)  # who ran before leaves its mark on caches
+        for name, step in order:
+            if turn >= 2 and spent[name] > SECONDS_EACH:
+                continue
+            start = time.perf_counter()
+            step(z)
+            seconds = time.perf_counter() - start
+            best[name] = min(best[name], seconds)
+            spent[name] += seconds
+    return best
+
+
+def peak_memory(kind: str, pairs: int) -> tuple[float, float]:
+    """Return MiB above the start and seconds of one step, measured in a process of its own."""
+    command = [sys.executable, __file__, "--one-step", kind, str(pairs)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    mebibytes, seconds = output.split()[-2:]
+    return float(mebibytes), float(seconds)
+
+
+def one_step(kind: str, pairs: int) -> None:
+    """Print peak MiB above the start and seconds of one step of one contender."""
+    torch.set_num_threads(2)
+    warm_up = contenders(64, compiled=False)[kind]
+    warm_up(embeddings(64))
+    z = embeddings(pairs)
+    step = contenders(pairs, compiled=False)[kind]
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    step(z)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print((peak - start) / 1024, seconds)
+
+
+def report_memory() -> None:
+    """Print peak memory and the time of large batches against the bars."""
+    print("\nMemory of one step above the start, in a process of its own:")
+    host, _ = peak_memory("solo-learn", 2048)
+    for name in (OURS, "ours, full matrix", "ours, tiles of 256"):
+        mebibytes, _ = peak_memory(name, 2048)
+        print(f"  2048 pairs  {name:24s} {mebibytes:8.0f} MiB = {mebibytes / host:5.0%} of")
+    print(f"  2048 pairs  {'solo-learn':24s} {host:8.0f} MiB   (bar for ours: 40%)")
+    full, full_seconds = peak_memory("ours, full matrix", 4096)
+    large, large_seconds = peak_memory(OURS, 16384)
+    ratio = (large_seconds / 16384**2) / (full_seconds / 4096**2)
+    print(f"  4096 pairs  {'ours, full matrix':24s} {full:8.0f} MiB, {full_seconds:6.2f} s")
+    print(
+        f" 16384 pairs  {OURS:24s} {large:8.0f} MiB, {large_seconds:6.2f} s "
+        f"(bar: 1536 MiB); per pair-product {ratio:.2f}x of the full matrix (bar: 1.6x)"
+    )
+
+
+def print_table(threads: int, pairs: int, best: dict[str, float]) -> None:
+    """Print times, ratios to the floor and how ours stands against the bars."""
+    print(f"\n{pairs} pairs, D = {DIMENSIONS}, {threads} thread(s)")
+    for name, seconds in sorted(best.items(), key=lambda item: item[1]):
+        bar = BARS.get(name, {}).get(pairs)
+        note = ""
+        if bar is not None:
+            ratio = best[OURS] / seconds
+            verdict = "ok" if ratio <= bar else "MISSED"
+            note = f"ours / this = {ratio:5.2f} (bar {bar:4.2f}) {verdict}"
+        print(f"  {name:26s} {seconds * 1e3:10.2f} ms {seconds / best['floor']:7.2f}x  {note}")
+
+
+def write_plot(rows: list[dict[str, str]], path: Path) -> None:
+    """Draw time over the floor against batch size, one panel for each number of threads."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    threads = sorted({row["threads"] for row in rows})
+    figure, axes = plt.subplots(1, len(threads), figsize=(6 * len(threads), 4.5), sharey=True)
+    for axis, count in zip([axes] if len(threads) == 1 else axes, threads, strict=True):
+        chosen = [row for row in rows if row["threads"] == count]
+        for name in dict.fromkeys(row["contender"] for row in chosen):
+            points = [
+                (int(row["pairs"]), float(row["times_floor"]))
+                for row in chosen
+                if row["contender"] == name
+            ]
+            style = "-" if name.startswith("ours") else "--"
+            axis.plot(*zip(*points, strict=True), style, marker="o", label=name)
+        axis.set(xscale="log", yscale="log", xlabel="pairs", title=f"{count} thread(s)")
+        axis.set_xticks([256, 1024, 2048, 4096], ["256", "1024", "2048", "4096"])
+        axis.minorticks_off()
+        axis.set_yticks([0.5, 1, 2, 4, 8, 16], ["0.5", "1", "2", "4", "8", "16"])
+        axis.grid(alpha=0.3)
+    (axes if len(threads) == 1 else axes[0]).set_ylabel("time, forward + backward / floor")
+    figure.legend(
+        *(axes if len(threads) == 1 else axes[0]).get_legend_handles_labels(),
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+    )
+    figure.suptitle(f"SimCLR loss, D = {DIMENSIONS}, float32, CPU")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+
+
+def main() -> None:
+    """Run the benchmark and write its table, CSV and plot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, nargs="+", default=list(REPEATS))
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=float, default=1.0, help="factor on the repetitions")
+    parser.add_argument("--output", type=Path, default=Path("outputs/bench_losses"))
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--no-memory", action="store_true", help="leave the memory part out")
+    parser.add_argument("--one-step", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one_step:
+        one_step(arguments.one_step[0], int(arguments.one_step[1]))
+        return
+
+    how, _ = solo_learn_loss()
+    print(f"torch {torch.__version__}, {platform.machine()}, solo-learn: {how}")
+    rows: list[dict[str, str]] = []
+    for threads in arguments.threads:
+        torch.set_num_threads(threads)
+        for pairs in arguments.pairs:
+            repeats = max(2, round(REPEATS.get(pairs, 4) * arguments.repeats))
+            best = measure(pairs, repeats, compiled=not arguments.no_compile)
+            print_table(threads, pairs, best)
+            rows += [
+                {
+                    "threads": str(threads),
+                    "pairs": str(pairs),
+                    "contender": name,
+                    "milliseconds": f"{seconds * 1e3:.3f}",
+                    "times_floor": f"{seconds / best['floor']:.3f}",
+                }
+                for name, seconds in best.items()
+            ]
+    if not arguments.no_memory:
+        report_memory()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    with (arguments.output / "losses.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    write_plot(rows, arguments.output / "losses.png")
+    print(f"\nWritten to {arguments.output / 'losses.csv'} and {arguments.output / 'losses.png'}")
+
+
+if __name__ == "__main__":
+    main()

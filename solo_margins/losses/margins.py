@@ -1,0 +1,147 @@
+"""The margins of contrastive learning, as settings and as functions of angle and probability.
+
+References:
+    - [0] Understanding Contrastive Learning Through the Lens of Margins, 2023,
+      https://arxiv.org/abs/2306.11526. Equation numbers below are those of [0].
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from solo_margins.losses._checks import require_choice, require_number
+
+ATTENUATION_TYPES = ("I", "II")
+CURVES = ("power", "root")
+BEYOND_PI = ("cosine", "monotone")
+
+
+@dataclass(frozen=True)
+class Margins:
+    r"""The settings of all margin effects in one immutable object; the defaults switch all off.
+
+    Two margins change the logits of positives, the other settings only scale gradients:
+
+    .. math::
+        z'_{il} = (\cos(\theta_{il} + m_1) - m_2) / \tau, \qquad
+        w_{il} = s \cdot \mathrm{curve}(\theta_{il}) \cdot \frac{1}{1 - \alpha q_{il}}
+
+    Attributes:
+        angular: :math:`m_1` in radians, in [0, π]; added to the angle of positives (Eq. 7).
+        subtractive: :math:`m_2` >= 0; subtracted from the cosine of positives (Eq. 7).
+        positive_scale: :math:`s` > 0; multiplies the gradient of positives (Eq. 16, 17).
+        curvature: :math:`c` > 0; weights positives by their angle (Eq. 18, 19); infinity is off.
+        attenuation: :math:`\alpha` in [0, 1]; multiplies gradients by
+            :math:`1/(1 - \alpha q_{il})` (Eq. 20, 21).
+        attenuation_type: "I" for every gradient of the row (Eq. 20), "II" for the positive only
+            (Eq. 21).
+        curve: "power" for :math:`1 - |\theta/\pi|^c`, "root" for :math:`(1 - |\theta|/\pi)^{1/c}`.
+            The text of [0] fits both; "power" is this project's reading.
+        beyond_pi: what happens where :math:`\theta + m_1 > \pi`: "cosine" keeps the plain cosine,
+            as published; "monotone" continues as :math:`-2 - \cos(\theta + m_1)`, which goes on
+            falling. [0] says nothing here; the default is this project's reading.
+
+    Raises:
+        ValueError: a setting leaves its range; the message names setting, range and value.
+
+    Example:
+        >>> Margins(angular=0.1, subtractive=0.4).is_off
+        False
+        >>> Margins(attenuation=1.5)
+        Traceback (most recent call last):
+        ...
+        ValueError: attenuation must be a number in [0, 1], got 1.5
+    """
+
+    angular: float = 0.0
+    subtractive: float = 0.0
+    positive_scale: float = 1.0
+    curvature: float = math.inf
+    attenuation: float = 0.0
+    attenuation_type: str = "I"
+    curve: str = "power"
+    beyond_pi: str = "cosine"
+
+    def __post_init__(self) -> None:
+        def number(name: str, allowed: str, **limits: Any) -> None:
+            value = require_number(name, getattr(self, name), allowed, **limits)
+            object.__setattr__(self, name, value)
+
+        number("angular", "a number in [0, π]", low=0.0, high=math.pi)
+        number("subtractive", "a number >= 0", low=0.0)
+        number("positive_scale", "a number > 0", low=0.0, open_low=True)
+        number("curvature", "a number > 0 or infinite", low=0.0, open_low=True, allow_infinite=True)
+        number("attenuation", "a number in [0, 1]", low=0.0, high=1.0)
+        require_choice("attenuation_type", self.attenuation_type, ATTENUATION_TYPES)
+        require_choice("curve", self.curve, CURVES)
+        require_choice("beyond_pi", self.beyond_pi, BEYOND_PI)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether these margins leave value and gradient of a loss as they are without margins."""
+        return (
+            self.angular == 0.0
+            and self.subtractive == 0.0
+            and self.positive_scale == 1.0
+            and math.isinf(self.curvature)
+            and self.attenuation == 0.0
+        )
+
+    def similarity(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        r"""Return :math:`\cos(\theta + m_1) - m_2`, the similarity of positives with margins.
+
+        Angles come in as cosine and sine, so that nothing is lost near 0 and π.
+        """
+        shifted = cosine * math.cos(self.angular) - sine * math.sin(self.angular)
+        if self.beyond_pi == "monotone":
+            # sin(θ + m1) < 0 says θ + m1 > π, as both terms lie in [0, π].
+            beyond = self._shifted_sine(cosine, sine) < 0.0
+            shifted = torch.where(beyond, -2.0 - shifted, shifted)
+        return shifted - self.subtractive
+
+    def slope(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        r"""Return :math:`\sin(\theta + m_1)`, minus the slope of ``similarity`` over the angle."""
+        shifted = self._shifted_sine(cosine, sine)
+        # The monotone continuation mirrors the cosine beyond π, and so the sign of its slope.
+        return shifted.abs() if self.beyond_pi == "monotone" else shifted
+
+    def angle_weight(self, angle: Tensor) -> Tensor:
+        r"""Return :math:`s \cdot \mathrm{curve}(\theta)`, the weight of a positive."""
+        if math.isinf(self.curvature):
+            return torch.full_like(angle, self.positive_scale)
+        share = (angle / math.pi).abs_().clamp_(max=1.0)
+        if self.curve == "power":
+            return self.positive_scale - self.positive_scale * share.pow_(self.curvature)
+        # 1 / c overflows for the smallest c; the largest float has the same limit.
+        return self.positive_scale * (1.0 - share).pow(min(1.0 / self.curvature, 1e300))
+
+    def attenuated(self, complement: Tensor) -> Tensor:
+        r"""Return :math:`(1 - q)/(1 - \alpha q)` where ``complement`` is :math:`1 - q`.
+
+        Taking :math:`1 - q` instead of :math:`q` keeps the limit q→1 exact; at α = 1 the result is
+        1 everywhere, which is Eq. 15.
+        """
+        if self.attenuation == 1.0:
+            # Keeps a NaN visible, as every other path does.
+            return torch.ones_like(complement) + 0.0 * complement
+        return complement / (1.0 - self.attenuation + self.attenuation * complement)
+
+    def attenuation_factor(self, complement: Tensor) -> Tensor:
+        r"""Return :math:`1/(1 - \alpha q)` from :math:`1 - q`, cut off at 1/eps."""
+        remainder = 1.0 - self.attenuation + self.attenuation * complement
+        return 1.0 / remainder.clamp_min(torch.finfo(complement.dtype).eps)
+
+    def _shifted_sine(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        return sine * math.cos(self.angular) + cosine * math.sin(self.angular)
+
+
+FIELDS = tuple(field.name for field in fields(Margins))
+
+
+def require_margins(margins: Any) -> None:
+    """Raise ``ValueError`` unless ``margins`` is a :class:`Margins`."""
+    if not isinstance(margins, Margins):
+        raise ValueError(f"margins must be a Margins object, got {margins!r}")

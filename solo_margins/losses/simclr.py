@@ -1,0 +1,203 @@
+"""SimCLR's contrastive loss with margins, and its debiased and hard-negative forms.
+
+References:
+    - [0] A Simple Framework for Contrastive Learning of Visual Representations (SimCLR), 2020,
+      https://arxiv.org/abs/2002.05709
+    - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
+      https://arxiv.org/abs/2306.11526
+    - [2] Debiased Contrastive Learning (DCL), 2020, https://arxiv.org/abs/2007.00224
+    - [3] Contrastive Learning with Hard Negative Samples (HCL), 2021,
+      https://arxiv.org/abs/2010.04592
+"""
+
+from torch import Tensor
+
+from solo_margins.losses._checks import (
+    require_embeddings,
+    require_indexes,
+    require_number,
+    require_temperature,
+    require_tile_size,
+)
+from solo_margins.losses._contrast import Contrast, contrast
+from solo_margins.losses._gather import (
+    batch_sizes,
+    first_row,
+    gather_with_gradient,
+    gather_without_gradient,
+)
+from solo_margins.losses._objectives import CorrectedNegatives, InfoNCE, Objective
+from solo_margins.losses._positives import same_id_positives
+from solo_margins.losses._precision import directions, full_precision
+from solo_margins.losses.margins import Margins, require_margins
+
+
+def _same_id_loss(
+    z: Tensor,
+    indexes: Tensor,
+    temperature: float,
+    objective: Objective,
+    margins: Margins,
+    tile_size: int | None = None,
+) -> Tensor:
+    """Return the mean, over rows that have a positive, of the objective against all other rows."""
+    require_embeddings("z", z)
+    require_indexes(indexes, z)
+    require_tile_size(tile_size)
+    (rows,) = directions(z)
+    sizes = batch_sizes(rows)
+    all_indexes = gather_without_gradient(indexes, sizes)
+    positives = same_id_positives(indexes, all_indexes, first_row(sizes))
+    setting = Contrast(
+        temperature=temperature,
+        margins=margins,
+        objective=objective,
+        positives=positives,
+        # As a mean over all rows once data parallel training has taken the mean over ranks.
+        weight=len(sizes) / max(positives.counted, 1),
+        tile_size=tile_size,
+    )
+    columns = None if len(sizes) == 1 else gather_with_gradient(rows, sizes)
+    return contrast(rows, columns, setting)
+
+
+@full_precision
+def simclr_margin_loss_func(
+    z: Tensor,
+    indexes: Tensor,
+    temperature: float = 0.1,
+    margins: Margins = Margins(),
+    tile_size: int | None = None,
+) -> Tensor:
+    r"""SimCLR's loss of all views against each other, over all processes, with margins.
+
+    .. math::
+        L = -\frac{1}{N} \sum_i \log
+            \frac{\sum_{l \in P_i} e^{z'_{il}}}
+                 {\sum_{l \in P_i} e^{z'_{il}} + \sum_{j \in N_i} e^{\cos\theta_{ij}/\tau}}, \qquad
+        z'_{il} = \frac{\cos(\theta_{il} + m_1) - m_2}{\tau}
+
+    Positives :math:`P_i` are the other rows with the same index, negatives :math:`N_i` the rows
+    with another one. With default margins value and gradient are those of solo-learn's
+    ``simclr_loss_func``. With several positives, :math:`q_{il}` in the attenuation is the
+    positives' summed probability. A row without a positive is left out of the mean.
+
+    Args:
+        z: (views·N, D) projected features of all views. Any floating dtype. In several processes
+            they are gathered with gradient.
+        indexes: (views·N,) integer id of the sample (or class) that each row belongs to.
+        temperature: τ > 0.
+        margins: the margins; see :class:`Margins`.
+        tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
+            same for every value.
+
+    Returns:
+        The loss, a scalar; float64 for float64 inputs, otherwise float32.
+
+    Raises:
+        ValueError: an argument leaves its range or the shapes differ.
+
+    Example:
+        >>> import torch
+        >>> z = torch.eye(6) + 0.5
+        >>> indexes = torch.tensor([0, 1, 2, 0, 1, 2])
+        >>> f"{simclr_margin_loss_func(z, indexes):.4f}"
+        '1.6094'
+        >>> f"{simclr_margin_loss_func(z, indexes, margins=Margins(subtractive=0.2)):.4f}"
+        '3.4196'
+    """
+    temperature = require_temperature(temperature)
+    require_margins(margins)
+    return _same_id_loss(z, indexes, temperature, InfoNCE(margins), margins, tile_size)
+
+
+@full_precision
+def simclr_debiased_loss_func(
+    z: Tensor,
+    indexes: Tensor,
+    temperature: float = 0.5,
+    tau_plus: float = 0.1,
+    margins: Margins = Margins(),
+) -> Tensor:
+    r"""SimCLR's loss with debiased negatives ([2]) and margins.
+
+    .. math::
+        N_g = \max\left(
+            \frac{\sum_{j \in N_i} e^{z_{ij}} - n \tau^+ \bar P}{1 - \tau^+},\, n e^{-1/\tau}
+        \right), \qquad L = -\frac{1}{N} \sum_i \log \frac{P}{P + N_g}
+
+    with :math:`P` the sum and :math:`\bar P` the mean of :math:`e^{z'}` over the row's positives
+    and :math:`n` the number of its negatives. Readings of this project: numerator and correction
+    both use the logits with margins, and :math:`q = P/(P + N_g)`.
+
+    Args:
+        z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
+        indexes: (views·N,) integer id of the sample that each row belongs to.
+        temperature: τ > 0.
+        tau_plus: the assumed share of false negatives, in [0, 1).
+        margins: the margins; see :class:`Margins`.
+
+    Returns:
+        The loss, a scalar; float64 for float64 inputs, otherwise float32.
+
+    Raises:
+        ValueError: an argument leaves its range or the shapes differ.
+
+    Example:
+        >>> import torch
+        >>> z = torch.eye(6) + 0.5
+        >>> indexes = torch.tensor([0, 1, 2, 0, 1, 2])
+        >>> f"{simclr_debiased_loss_func(z, indexes):.4f}"
+        '1.6094'
+    """
+    return simclr_hard_negative_loss_func(z, indexes, temperature, tau_plus, 0.0, margins)
+
+
+@full_precision
+def simclr_hard_negative_loss_func(
+    z: Tensor,
+    indexes: Tensor,
+    temperature: float = 0.5,
+    tau_plus: float = 0.1,
+    beta: float = 1.0,
+    margins: Margins = Margins(),
+) -> Tensor:
+    r"""SimCLR's loss with hard negatives ([3]) and margins.
+
+    As :func:`simclr_debiased_loss_func`, with the sum over negatives replaced by
+
+    .. math::
+        \sum_{j \in N_i}
+            e^{z_{ij}} \frac{e^{\beta z_{ij}}}{\mathrm{mean}_{k \in N_i} e^{\beta z_{ik}}}
+
+    The gradient flows through the weights. β = 0 is the debiased loss.
+
+    Args:
+        z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
+        indexes: (views·N,) integer id of the sample that each row belongs to.
+        temperature: τ > 0.
+        tau_plus: the assumed share of false negatives, in [0, 1).
+        beta: how strongly hard negatives are preferred, >= 0.
+        margins: the margins; see :class:`Margins`.
+
+    Returns:
+        The loss, a scalar; float64 for float64 inputs, otherwise float32.
+
+    Raises:
+        ValueError: an argument leaves its range or the shapes differ.
+
+    Example:
+        >>> import torch
+        >>> z = torch.arange(18.0).reshape(6, 3).sin()
+        >>> indexes = torch.tensor([0, 1, 2, 0, 1, 2])
+        >>> f"{simclr_hard_negative_loss_func(z, indexes):.4f}"
+        '5.1418'
+    """
+    temperature = require_temperature(temperature)
+    require_margins(margins)
+    tau_plus = require_number(
+        "tau_plus", tau_plus, "a number in [0, 1)", low=0.0, high=1.0, open_high=True
+    )
+    beta = require_number("beta", beta, "a number >= 0", low=0.0)
+    objective = CorrectedNegatives(margins, temperature, tau_plus, beta)
+    return _same_id_loss(z, indexes, temperature, objective, margins)

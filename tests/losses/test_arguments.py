@@ -1,0 +1,184 @@
+"""Wrong arguments: a ``ValueError`` that names the argument, its range and the value received."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from solo_margins.losses import (
+    MarginNTXentLoss,
+    Margins,
+    byol_curv_loss_func,
+    distance_polarization_loss_func,
+    generalized_info_nce_loss_func,
+    mocov3_margin_loss_func,
+    simclr_debiased_loss_func,
+    simclr_hard_negative_loss_func,
+    simclr_margin_loss_func,
+)
+
+X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+IDS = torch.arange(2).repeat(2)
+
+WRONG_MARGINS = {
+    "angular": ([-0.1, 3.2, math.nan, math.inf, "1", None, True], "a number in [0, π]"),
+    "subtractive": ([-1e-9, math.nan, math.inf, -math.inf], "a number >= 0"),
+    "positive_scale": ([0.0, -1.0, math.nan, math.inf], "a number > 0"),
+    "curvature": ([0.0, -2.0, math.nan, -math.inf], "a number > 0 or infinite"),
+    "attenuation": ([-0.1, 1.1, math.nan, [0.5]], "a number in [0, 1]"),
+    "attenuation_type": (["III", 1, None], "'I' or 'II'"),
+    "curve": (["line", None], "'power' or 'root'"),
+    "beyond_pi": (["linear", 0], "'cosine' or 'monotone'"),
+}
+
+
+@pytest.mark.parametrize("field", WRONG_MARGINS)
+def test_wrong_margins(field):
+    values, allowed = WRONG_MARGINS[field]
+    for value in values:
+        with pytest.raises(ValueError) as caught:
+            Margins(**{field: value})
+        assert str(caught.value) == f"{field} must be {allowed}, got {value!r}"
+
+
+def test_every_field_of_margins_is_checked():
+    assert set(WRONG_MARGINS) == {field.name for field in dataclasses.fields(Margins)}
+
+
+def test_margins_are_immutable_comparable_and_take_integers():
+    assert Margins(angular=1, positive_scale=20) == Margins(angular=1.0, positive_scale=20.0)
+    assert isinstance(Margins(angular=1).angular, float)
+    assert len({Margins(), Margins(angular=0.0)}) == 1
+    assert Margins(angular=math.pi).angular == math.pi
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Margins().angular = 0.1
+
+
+def test_is_off_says_whether_anything_changes():
+    assert Margins().is_off
+    assert Margins(attenuation_type="II", curve="root", beyond_pi="monotone").is_off
+    for setting in (
+        {"angular": 0.1},
+        {"subtractive": 0.1},
+        {"positive_scale": 2.0},
+        {"curvature": 5.0},
+        {"attenuation": 0.1},
+    ):
+        assert not Margins(**setting).is_off
+
+
+LOSSES = {
+    "mocov3": lambda **s: mocov3_margin_loss_func(X, X, **s),
+    "generalized": lambda **s: generalized_info_nce_loss_func(X, X, **s),
+    "simclr": lambda **s: simclr_margin_loss_func(X, IDS, **s),
+    "debiased": lambda **s: simclr_debiased_loss_func(X, IDS, **s),
+    "hard": lambda **s: simclr_hard_negative_loss_func(X, IDS, **s),
+    "module": lambda **s: MarginNTXentLoss(**s)(X, X),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("value", [0, 0.0, -0.1, math.nan, math.inf, "0.1", None])
+def test_wrong_temperature(loss, value):
+    with pytest.raises(ValueError, match=r"^temperature must be a number > 0, got "):
+        LOSSES[loss](temperature=value)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_wrong_kind_of_margins(loss):
+    with pytest.raises(ValueError, match=r"^margins must be a Margins object, got 0\.5"):
+        LOSSES[loss](margins=0.5)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, True, "8"])
+@pytest.mark.parametrize("loss", ["mocov3", "simclr"])
+def test_wrong_tile_size(loss, value):
+    with pytest.raises(ValueError, match=r"^tile_size must be None or an integer >= 1, got "):
+        LOSSES[loss](tile_size=value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, 2.0, math.nan])
+@pytest.mark.parametrize("loss", ["debiased", "hard"])
+def test_wrong_tau_plus(loss, value):
+    with pytest.raises(ValueError, match=r"^tau_plus must be a number in \[0, 1\), got "):
+        LOSSES[loss](tau_plus=value)
+
+
+def test_wrong_weights_of_negatives():
+    for value in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"^beta must be a number >= 0, got "):
+            LOSSES["hard"](beta=value)
+        with pytest.raises(ValueError, match=r"^negatives_weight must be a number >= 0, got "):
+            LOSSES["generalized"](negatives_weight=value)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0.0, 0.5), (0.5, 1.0), (0.6, 0.4), (0.5, 0.5), (math.nan, 0.5), (-1, 2)]
+)
+def test_wrong_band(lower, upper):
+    with pytest.raises(ValueError, match="0 < lower < upper < 1, got "):
+        distance_polarization_loss_func(X, lower, upper)
+
+
+def test_attenuation_needs_negatives():
+    with pytest.raises(ValueError, match=r"^margins\.attenuation must be 0 .*, got 0\.5"):
+        byol_curv_loss_func(X, X, Margins(attenuation=0.5))
+
+
+TWO_INPUTS = {
+    ("query", "key"): mocov3_margin_loss_func,
+    ("query", "key "): generalized_info_nce_loss_func,
+    ("p", "z"): byol_curv_loss_func,
+    ("z0", "z1"): MarginNTXentLoss(),
+}
+
+
+@pytest.mark.parametrize("names", TWO_INPUTS)
+def test_wrong_shapes_of_two_inputs(names):
+    loss = TWO_INPUTS[names]
+    first, second = (name.strip() for name in names)
+    with pytest.raises(ValueError) as caught:
+        loss(X, X[:3])
+    expected = f"{first} and {second} must have the same shape, got (4, 3) and (3, 3)"
+    assert str(caught.value) == expected
+    for wrong in (X[0], X.unsqueeze(0), X[:0], X[:, :0]):
+        with pytest.raises(ValueError, match=rf"^{first} must have shape \(N, D\) .*, got \("):
+            loss(wrong, wrong)
+    with pytest.raises(ValueError, match=f"^{second} must be a tensor"):
+        loss(X, [1.0])
+    with pytest.raises(ValueError, match=rf"^{first} must have one of the dtypes .*int64"):
+        loss(X.long(), X)
+    with pytest.raises(ValueError, match="on the same device, got cpu and meta"):
+        loss(X, X.to("meta"))
+
+
+@pytest.mark.parametrize(
+    "loss", [simclr_margin_loss_func, simclr_debiased_loss_func, simclr_hard_negative_loss_func]
+)
+def test_wrong_shapes_of_views(loss):
+    with pytest.raises(ValueError) as caught:
+        loss(X, torch.arange(3))
+    assert str(caught.value) == (
+        "indexes must hold one id for each of the 4 rows of z, got shape (3,)"
+    )
+    with pytest.raises(ValueError, match=r"^indexes must have an integer dtype, got torch.float32"):
+        loss(X, torch.zeros(4))
+    with pytest.raises(ValueError, match=r"^indexes must be a tensor"):
+        loss(X, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="on the same device, got meta and cpu"):
+        loss(X, IDS.to("meta"))
+    with pytest.raises(ValueError, match=r"^z must have shape \(N, D\) .*, got \(12,\)"):
+        loss(X.flatten(), torch.arange(12))
+
+
+def test_losses_need_torch_alone():
+    """Importing them must not import the host, Lightning or Hydra."""
+    code = (
+        "import sys, solo_margins.losses; "
+        "found = {'solo', 'lightning', 'pytorch_lightning', 'hydra', 'omegaconf', 'timm'}"
+        " & set(sys.modules); assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

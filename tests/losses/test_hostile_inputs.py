@@ -1,0 +1,202 @@
+"""Inputs that break careless code: finite value, finite gradients, and a NaN that stays visible."""
+
+import math
+
+import pytest
+import torch
+
+from solo_margins.losses import (
+    Margins,
+    byol_curv_loss_func,
+    distance_polarization_loss_func,
+    generalized_info_nce_loss_func,
+    mocov3_margin_loss_func,
+    simclr_debiased_loss_func,
+    simclr_hard_negative_loss_func,
+    simclr_margin_loss_func,
+)
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+MARGINS = [
+    Margins(),
+    Margins(angular=0.5, subtractive=0.4),
+    Margins(angular=3.0),
+    Margins(angular=3.0, beyond_pi="monotone"),
+    Margins(attenuation=1.0),
+    Margins(attenuation=1.0, attenuation_type="II"),
+    Margins(0.5, 0.4, 20.0, 0.7, 1.0),
+    Margins(0.5, 0.4, 20.0, 1 / 3, 1.0, curve="root"),
+]
+TEMPERATURES = [0.01, 0.2]
+
+
+def losses(first, second, temperature, margins):
+    """Yield every loss of two batches of embeddings that belong together row by row."""
+    both = torch.cat([first, second])
+    ids = torch.arange(len(first)).repeat(2)
+    yield "mocov3", mocov3_margin_loss_func(first, second, temperature, margins)
+    yield "simclr", simclr_margin_loss_func(both, ids, temperature, margins)
+    yield "simclr tiled", simclr_margin_loss_func(both, ids, temperature, margins, 1)
+    for beta in (0.0, 0.5):
+        loss = generalized_info_nce_loss_func(first, second, temperature, beta, margins)
+        yield f"generalized β={beta}", loss
+    yield "debiased", simclr_debiased_loss_func(both, ids, temperature, 0.1, margins)
+    yield "hard", simclr_hard_negative_loss_func(both, ids, temperature, 0.1, 1.0, margins)
+    yield "polarization", distance_polarization_loss_func(both, 0.1, 0.9)
+    if margins.attenuation == 0.0:
+        yield "byol", byol_curv_loss_func(first, second, margins)
+
+
+def gradients(first, second, temperature, margins):
+    """Yield name, value and both gradients of every loss."""
+    first, second = first.clone().requires_grad_(), second.clone().requires_grad_()
+    for name, value in losses(first, second, temperature, margins):
+        found = torch.autograd.grad(value, (first, second), allow_unused=True)
+        yield name, value, [g for g in found if g is not None]
+
+
+def general(dtype, rows=4):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, 8, generator=generator).to(dtype)
+
+
+def filled(dtype, value):
+    return torch.full((4, 8), value, dtype=torch.float64).to(dtype)
+
+
+def smallest(dtype):
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+
+
+HOSTILE = {
+    "identical pairs": lambda d: (general(d), general(d)),
+    "opposite pairs": lambda d: (general(d), -general(d)),
+    "all rows identical": lambda d: (filled(d, 0.5), filled(d, 0.5)),
+    "all rows opposite": lambda d: (filled(d, 0.5), filled(d, -0.5)),
+    "zero": lambda d: (filled(d, 0.0), filled(d, 0.0)),
+    "one zero row": lambda d: (general(d) * torch.tensor([[0], [1], [1], [1]]), general(d)),
+    "zero against ones": lambda d: (filled(d, 0.0), filled(d, 1.0)),
+    "huge": lambda d: (general(d) * 0 + torch.finfo(d).max, general(d).clamp(-1, 1) * 6e4),
+    "tiny": lambda d: (general(d).sign() * torch.finfo(d).tiny, general(d)),
+    "denormal": lambda d: (general(d).sign() * smallest(d), general(d).sign() * smallest(d)),
+    "mixed": lambda d: (general(d) * torch.tensor([[1], [0], [1], [1]]), filled(d, 6e4)),
+    "nearly identical": lambda d: (general(d), general(d) * (1 + torch.finfo(d).eps * 2)),
+    "batch of one": lambda d: (general(d, 1), general(d, 2)[1:]),
+    "batch of one, identical": lambda d: (general(d, 1), general(d, 1)),
+    "batch of one, zero": lambda d: (filled(d, 0.0)[:1], filled(d, 0.0)[:1]),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_value_and_gradients_are_finite(kind, dtype):
+    first, second = HOSTILE[kind](dtype)
+    for margins in MARGINS:
+        for temperature in TEMPERATURES:
+            for name, value, found in gradients(first, second, temperature, margins):
+                case = (name, margins, temperature)
+                assert value.isfinite(), case
+                for gradient in found:
+                    assert gradient.dtype == dtype, case
+                    assert gradient.isfinite().all(), case
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=str)
+def test_no_direction_means_no_gradient(dtype, margins):
+    first, second = HOSTILE["one zero row"](dtype)
+    for name, _, found in gradients(first, second, 0.2, margins):
+        assert (found[0][0] == 0).all(), name
+
+
+def test_a_row_without_direction_is_orthogonal_to_everything():
+    """Its cosine with every key is 0, which is what plain normalisation of a zero row gives."""
+    first, second = HOSTILE["one zero row"](torch.float64)
+    plain = torch.nn.functional.normalize(first, dim=1)
+    plain = plain @ torch.nn.functional.normalize(second, dim=1).t() / 0.2
+    expected = torch.nn.functional.cross_entropy(plain, torch.arange(4)) * 0.4
+    torch.testing.assert_close(mocov3_margin_loss_func(first, second), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e150])
+def test_only_the_direction_counts(scale):
+    """Length changes the gradient in proportion, and nothing else."""
+    first, second = general(torch.float64), general(torch.float64).flip(0)
+    margins = Margins(0.3, 0.2, 5.0, 1.0, 0.5)
+    plain = list(gradients(first, second, 0.2, margins))
+    scaled = list(gradients(first * scale, second * scale, 0.2, margins))
+    for (name, value, found), (_, other, others) in zip(plain, scaled, strict=True):
+        torch.testing.assert_close(other, value, msg=name)
+        for one, two in zip(found, others, strict=True):
+            torch.testing.assert_close(two * scale, one, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_float16_gradients_saturate():
+    """A row of length 1e-4 wants a gradient beyond 65504; it gets the largest one there is."""
+    first = general(torch.float16) * 1e-4
+    first.requires_grad_()
+    mocov3_margin_loss_func(
+        first, general(torch.float16).flip(0), 0.2, Margins(0, 0, 1e4)
+    ).backward()
+    assert first.grad.isfinite().all()
+    assert first.grad.abs().max() == torch.finfo(torch.float16).max
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("margins", [Margins(), MARGINS[5], MARGINS[6]], ids=str)
+def test_nan_comes_out_as_nan(dtype, rows, margins):
+    first, second = general(dtype, rows), general(dtype, 2 * rows)[rows:]
+    first[0, 0] = math.nan
+    for name, value, found in gradients(first, second, 0.2, margins):
+        assert value.isnan(), name
+        assert found[0][0].isnan().any() or rows == 1, name
+
+
+@pytest.mark.parametrize("kind", ["I", "II"])
+def test_full_attenuation_at_certainty_is_equation_15(kind):
+    """At q = 1 to the last digit, α = 1 leaves the positive's gradient at sin θ / τ."""
+    first = torch.eye(4, 8, dtype=torch.float64)
+    second = first + 0.01 * torch.eye(4, 8, dtype=torch.float64).roll(4, dims=1)
+    temperature = 0.01
+    row = first.clone().requires_grad_()
+    margins = Margins(attenuation=1.0, attenuation_type=kind)
+    generalized_info_nce_loss_func(row, second, temperature, 1.0, margins).backward()
+    sine = math.sin(math.atan(0.01))
+    # Orthogonal negatives pull along other axes; along the positive's own the gradient is pure.
+    along = row.grad.roll(-4, dims=1).diagonal()
+    expected = torch.full((4,), -sine / temperature / 4, dtype=torch.float64)
+    torch.testing.assert_close(along, expected, rtol=1e-9, atol=0)
+
+
+def test_rows_without_a_positive_are_left_out():
+    z = general(torch.float64)
+    ids = torch.tensor([0, 0, 1, 2])
+    both = simclr_margin_loss_func(z, ids)
+    plain = torch.nn.functional.normalize(z, dim=1)
+    logits = plain @ plain.t() / 0.1
+    logits.fill_diagonal_(-math.inf)
+    expected = torch.nn.functional.cross_entropy(logits[:2], torch.tensor([1, 0]))
+    torch.testing.assert_close(both, expected)
+
+
+def test_no_row_has_a_positive():
+    z = general(torch.float64).requires_grad_()
+    for loss in (simclr_margin_loss_func, simclr_debiased_loss_func):
+        value = loss(z, torch.arange(4))
+        value.backward()
+        assert value == 0
+        assert (z.grad == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_extreme_settings_stay_finite(scale):
+    for margins in (
+        Margins(positive_scale=scale, curvature=scale),
+        Margins(subtractive=scale, curvature=scale, curve="root"),
+    ):
+        for kind in ("identical pairs", "opposite pairs", "mixed"):
+            first, second = HOSTILE[kind](torch.float32)
+            for name, value, found in gradients(first, second, 0.2, margins):
+                assert value.isfinite(), (name, margins)
+                assert all(gradient.isfinite().all() for gradient in found), (name, margins)

@@ -1,0 +1,179 @@
+"""All dtypes, with and without autocast: angle sweeps, result dtypes, agreement with float64."""
+
+import math
+
+import pytest
+import torch
+
+from solo_margins.losses import (
+    Margins,
+    byol_curv_loss_func,
+    distance_polarization_loss_func,
+    generalized_info_nce_loss_func,
+    mocov3_margin_loss_func,
+    simclr_hard_negative_loss_func,
+    simclr_margin_loss_func,
+)
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+HALF = [torch.bfloat16, torch.float16]
+MARGINS = [
+    Margins(),
+    Margins(angular=0.5),
+    Margins(angular=0.5, beyond_pi="monotone"),
+    Margins(0.3, 0.2, 20.0, 0.7, 0.9),
+    Margins(angular=3.0, curvature=2.5, curve="root"),
+]
+
+
+def exact_loss_and_slope(angle, margins):
+    """Return BYOL's loss of one pair at that angle and its scaled derivative by the angle."""
+    shifted = angle + margins.angular
+    similarity, slope = math.cos(shifted), math.sin(shifted)
+    if margins.beyond_pi == "monotone" and shifted > math.pi:
+        similarity, slope = -2 - similarity, -slope
+    weight = margins.positive_scale
+    if not math.isinf(margins.curvature):
+        share = angle / math.pi
+        power = 1 - share**margins.curvature
+        weight *= power if margins.curve == "power" else (1 - share) ** (1 / margins.curvature)
+    return 2 - 2 * (similarity - margins.subtractive), 2 * slope * weight
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=str)
+def test_angle_sweep(dtype, margins):
+    """From 0 to π the gradient is the derivative by the angle of the pair that the dtype holds.
+
+    Half precision moves the vectors themselves; the angle between the moved ones is measured in
+    float64 and the loss must be exact for it.
+    """
+    margins = Margins(**{**vars(margins), "attenuation": 0.0})
+    tolerance = 1e-9 if dtype == torch.float64 else 2e-5
+    for degree in [0, 0.01, 0.1, 1, 5, 30, 60, 89, 90, 91, 120, 151.5, 175, 179, 179.9, 180]:
+        angle = math.radians(degree)
+        first = torch.tensor([[1.0, 0.0]], dtype=torch.float64).to(dtype)
+        second = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64).to(dtype)
+        held = second.double()[0]
+        angle = math.atan2(held[1], held[0])
+        expected, slope = exact_loss_and_slope(angle, margins)
+        first.requires_grad_()
+        loss = byol_curv_loss_func(first, second, margins)
+        loss.backward()
+        assert loss.item() == pytest.approx(expected, abs=max(tolerance, 4e-7)), degree
+        # At exactly 0 and π there is no direction to turn to.
+        wanted = 0.0 if held[1] == 0 else -slope
+        received = first.grad[0, 1].item()
+        half = 1e-2 if dtype == torch.bfloat16 else 1e-3 if dtype == torch.float16 else 0.0
+        limit = max(tolerance, half) * max(1.0, abs(slope))
+        if 0 < held[1].abs() < 1e-6:
+            limit = 1.0 * max(1.0, abs(slope))  # π in float32 is off by more than this angle
+        assert received == pytest.approx(wanted, abs=limit), degree
+
+
+def all_losses(first, second, margins):
+    # Autocast cannot concatenate bfloat16 where it is set to float16; a loss must not mind.
+    with torch.autocast("cpu", enabled=False):
+        both = torch.cat([first, second])
+    ids = torch.arange(len(first)).repeat(2)
+    return {
+        "mocov3": mocov3_margin_loss_func(first, second, 0.2, margins),
+        "simclr": simclr_margin_loss_func(both, ids, 0.1, margins),
+        "small temperature": simclr_margin_loss_func(both, ids, 0.02, margins),
+        "generalized": generalized_info_nce_loss_func(first, second, 0.2, 0.5, margins),
+        "hard": simclr_hard_negative_loss_func(both, ids, 0.5, 0.1, 1.0, margins),
+        "polarization": distance_polarization_loss_func(both, 0.1, 0.9),
+    }
+
+
+def pair(dtype):
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 16, 12, generator=generator).to(dtype)
+    return first, second
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16], ids=str)
+def test_every_dtype_agrees_with_float64_on_the_same_numbers(dtype, autocast):
+    """What a dtype holds is computed in float32 or better, autocast or not."""
+    for margins in MARGINS:
+        first, second = (x.requires_grad_() for x in pair(dtype))
+        exact_first, exact_second = (x.detach().double().requires_grad_() for x in (first, second))
+        with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+            received = all_losses(first, second, margins)
+        expected = all_losses(exact_first, exact_second, margins)
+        for name, value in received.items():
+            assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+            torch.testing.assert_close(
+                value.double(), expected[name], rtol=1e-5, atol=1e-5, msg=name
+            )
+            found = torch.autograd.grad(value, (first, second), retain_graph=True)
+            exact = torch.autograd.grad(expected[name], (exact_first, exact_second))
+            for one, other in zip(found, exact, strict=True):
+                assert one.dtype == dtype
+                # Rounding the result itself to the dtype is all that may be lost.
+                limit = 1e-5 + 2 * torch.finfo(dtype).eps * (dtype in HALF)
+                scale = max(1.0, other.abs().max().item())
+                torch.testing.assert_close(
+                    one.double() / scale, other / scale, rtol=0, atol=limit, msg=name
+                )
+
+
+def test_mixed_dtypes_meet_in_the_wider_one():
+    first, second = pair(torch.float64)
+    exact = mocov3_margin_loss_func(first, second)
+    assert mocov3_margin_loss_func(first, second.float()).dtype == torch.float64
+    torch.testing.assert_close(
+        mocov3_margin_loss_func(first.float(), second.float()).double(), exact, rtol=1e-5, atol=0
+    )
+    half = mocov3_margin_loss_func(first.bfloat16(), second.float())
+    torch.testing.assert_close(half.double(), exact, rtol=1e-2, atol=0)
+
+
+def test_loss_scaling_of_float16_training():
+    """The factor of a gradient scaler goes through as it is."""
+    first, second = pair(torch.float32)
+    plain = first.clone().requires_grad_()
+    mocov3_margin_loss_func(plain, second).backward()
+    scaled = first.clone().requires_grad_()
+    (mocov3_margin_loss_func(scaled, second) * 65536.0).backward()
+    torch.testing.assert_close(scaled.grad, plain.grad * 65536.0)
+
+
+@pytest.mark.parametrize("margins", [Margins(), MARGINS[3]], ids=str)
+def test_compiled_code_gives_the_same(margins):
+    first, second = pair(torch.float32)
+    ids = torch.arange(16).repeat(2)
+
+    def step(x):
+        x = x * 2.0
+        loss = simclr_margin_loss_func(torch.cat([x, second]), ids, 0.1, margins)
+        return loss + mocov3_margin_loss_func(x, second, 0.2, margins)
+
+    eager, compiled = (first.clone().requires_grad_() for _ in range(2))
+    expected, received = step(eager), torch.compile(step, backend="aot_eager")(compiled)
+    expected.backward()
+    received.backward()
+    torch.testing.assert_close(received, expected)
+    torch.testing.assert_close(compiled.grad, eager.grad)
+
+
+def test_second_derivatives_are_refused_not_wrong():
+    first, second = pair(torch.float64)
+    first.requires_grad_()
+    for value in (mocov3_margin_loss_func(first, second), byol_curv_loss_func(first, second)):
+        with pytest.raises(RuntimeError, match="first derivatives only"):
+            torch.autograd.grad(value, first, create_graph=True)
+
+
+def test_without_gradient_nothing_is_kept():
+    first, second = pair(torch.float32)
+    with torch.no_grad():
+        for name, value in all_losses(first, second, Margins()).items():
+            assert value.grad_fn is None, name
+    first.requires_grad_()
+    ids = torch.arange(16).repeat(2)
+    loss = simclr_margin_loss_func(torch.cat([first, second]), ids, 0.1)
+    with torch.no_grad():
+        same = simclr_margin_loss_func(torch.cat([first, second]), ids, 0.1)
+    assert torch.equal(loss.detach(), same)

@@ -1,0 +1,116 @@
+"""The losses as the papers write them: angles by arccos, one matrix, no care for speed or safety.
+
+The shipped losses are compared with these.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+
+def naive_curve(angle, margins):
+    if math.isinf(margins.curvature):
+        return torch.ones_like(angle)
+    if margins.curve == "power":
+        return 1 - (angle / math.pi).abs() ** margins.curvature
+    return (1 - angle.abs() / math.pi) ** (1 / margins.curvature)
+
+
+def naive_logits(angle, is_positive, temperature, margins):
+    """Eq. 7: angular margin inside the cosine, subtractive margin outside, on positives only."""
+    shifted = angle + margins.angular * is_positive
+    cosine = shifted.cos()
+    if margins.beyond_pi == "monotone":
+        cosine = torch.where(shifted > math.pi, -2 - shifted.cos(), cosine)
+    return (cosine - margins.subtractive * is_positive) / temperature
+
+
+def scaled_angle(angle, weight):
+    """Eq. 17, wθ + sg((1 - w)θ), with its two parts in an order that cancels without rounding."""
+    return angle.detach() + weight.detach() * (angle - angle.detach())
+
+
+def row_sums(logits, mask):
+    return torch.where(mask, logits, -math.inf).logsumexp(dim=1)
+
+
+def corrected_negatives(logits, is_positive, is_negative, temperature, tau_plus, beta):
+    """Return log Ng of DCL (β = 0) or HCL for every row."""
+    count = is_negative.sum(dim=1).to(logits.dtype)
+    exponentials = torch.where(is_negative, logits.exp(), 0.0)
+    hard = torch.where(is_negative, (beta * logits).exp(), 0.0)
+    mean_hard = hard.sum(dim=1, keepdim=True) / count.unsqueeze(1)
+    negative = (exponentials * hard / mean_hard).sum(dim=1)
+    positive = torch.where(is_positive, logits.exp(), 0.0).sum(dim=1) / is_positive.sum(dim=1)
+    corrected = (negative - count * tau_plus * positive) / (1 - tau_plus)
+    return torch.maximum(corrected, count * math.exp(-1 / temperature)).log()
+
+
+def naive_contrastive(
+    rows,
+    columns,
+    is_positive,
+    is_negative,
+    temperature,
+    margins,
+    negatives_weight=1.0,
+    tau_plus=None,
+    hardness=0.0,
+):
+    """Return the losses of all rows, by Eq. 9 with the gradients of Eq. 16 to 21."""
+    cosine = F.normalize(rows, dim=1) @ F.normalize(columns, dim=1).t()
+    # A row with itself is in no sum; arccos has no derivative there.
+    angle = torch.where(is_positive | is_negative, cosine, 0.0).acos()
+
+    def sums(logits):
+        positive = row_sums(logits, is_positive)
+        if tau_plus is None:
+            return positive, row_sums(logits, is_negative)
+        arguments = (is_positive, is_negative, temperature, tau_plus, hardness)
+        return positive, corrected_negatives(logits, *arguments)
+
+    target = is_positive.to(angle.dtype)
+    positive, negative = sums(naive_logits(angle, target, temperature, margins).detach())
+    # 1 - αq as (1 - α) + α(1 - q): subtracting q from 1 would cost the digits compared here.
+    complement = torch.sigmoid(negative - positive)
+    attenuation = 1 / (1 - margins.attenuation + margins.attenuation * complement).unsqueeze(1)
+    weight = torch.where(is_positive, margins.positive_scale * naive_curve(angle, margins), 1.0)
+    everywhere = margins.attenuation_type == "I"
+    weight = torch.where(is_positive | torch.tensor(everywhere), weight * attenuation, weight)
+    angle = scaled_angle(angle, weight)
+    positive, negative = sums(naive_logits(angle, target, temperature, margins))
+    # -z + β log Σ exp z, written such that β = 1 does not subtract two large numbers.
+    return (negatives_weight - 1) * positive - negatives_weight * F.logsigmoid(positive - negative)
+
+
+def naive_query_key(query, key, temperature, margins, negatives_weight=1.0):
+    is_positive = torch.eye(len(query), dtype=torch.bool)
+    losses = naive_contrastive(
+        query, key, is_positive, ~is_positive, temperature, margins, negatives_weight
+    )
+    return losses.mean()
+
+
+def naive_same_id(z, indexes, temperature, margins, **corrected):
+    same = indexes.unsqueeze(0) == indexes.unsqueeze(1)
+    is_positive = same & ~torch.eye(len(z), dtype=torch.bool)
+    has = is_positive.any(dim=1)
+    return naive_contrastive(
+        z[has], z, is_positive[has], ~same[has], temperature, margins, **corrected
+    ).mean()
+
+
+def naive_positives_only(p, z, margins):
+    angle = torch.acos(F.cosine_similarity(p, z.detach(), dim=1))
+    angle = scaled_angle(angle, margins.positive_scale * naive_curve(angle, margins))
+    similarity = naive_logits(angle, torch.ones_like(angle), 1.0, margins)
+    return (2 - 2 * similarity).mean()
+
+
+def naive_polarization(z, lower, upper):
+    unit = F.normalize(z, dim=1)
+    distance = (1 - unit @ unit.t()) / 2
+    inside = ((distance - lower) * (distance - upper)).clamp(max=0).abs()
+    others = ~torch.eye(len(z), dtype=torch.bool)
+    return inside[others].mean()

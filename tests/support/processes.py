@@ -1,0 +1,56 @@
+"""Running a function in several real processes that talk over gloo."""
+
+import os
+import socket
+import traceback
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _enter(rank, world, port, function, arguments, results):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group("gloo", rank=rank, world_size=world)
+        results.put((rank, function(rank, *arguments), None))
+        dist.barrier()
+        dist.destroy_process_group()
+    except Exception:
+        results.put((rank, None, traceback.format_exc()))
+
+
+def run_processes(world, function, *arguments, seconds=120):
+    """Return what ``function(rank, *arguments)`` returns on each rank, in the order of ranks.
+
+    The function must live at the top level of an importable module; results are plain data.
+    """
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    port = _free_port()
+    workers = [
+        context.Process(target=_enter, args=(rank, world, port, function, arguments, results))
+        for rank in range(world)
+    ]
+    for worker in workers:
+        worker.start()
+    found = {}
+    try:
+        for _ in workers:
+            rank, value, error = results.get(timeout=seconds)
+            if error is not None:
+                raise AssertionError(f"rank {rank} failed:\n{error}")
+            found[rank] = value
+    finally:
+        for worker in workers:
+            worker.join(timeout=10)
+            if worker.is_alive():
+                worker.kill()
+    return [found[rank] for rank in range(world)]
