@@ -1,0 +1,1 @@
+"""Hydra configurations, found under ``pkg://solo_margins.configs``."""

@@ -1,0 +1,31 @@
+"""Hydra plugin: our configurations and methods for programs that use solo-learn.
+
+Hydra imports this module in every application of the environment. For those that have loaded
+neither solo-learn nor solo-margins it does nothing: it imports nothing and adds no configuration
+that could hide or complete one of theirs. ``SOLO_MARGINS_DISABLE=1`` switches it off altogether.
+"""
+
+import os
+import sys
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+
+def _concerns_us() -> bool:
+    if os.environ.get("SOLO_MARGINS_DISABLE"):
+        return False
+    return "solo.methods" in sys.modules or "solo_margins" in sys.modules
+
+
+class SoloMarginsSearchPathPlugin(SearchPathPlugin):
+    """Appends ``pkg://solo_margins.configs``, so that a program's own files come first."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add our configurations to the end of the search path, and register our methods."""
+        if not _concerns_us():
+            return
+        import solo_margins
+
+        solo_margins.registry.register_when_host_loads()
+        search_path.append("solo-margins", "pkg://solo_margins.configs")

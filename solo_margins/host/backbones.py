@@ -1,0 +1,83 @@
+"""Backbones outside a method: built from a configuration, filled from a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+LIKE_MOCOV3 = ("mocov3_margin",)
+"""Methods that train MoCo v3's own variant of the ViT."""
+
+
+def strip_resnet(backbone: nn.Module, backbone_name: str, dataset: str) -> nn.Module:
+    """Remove a ResNet's classifier and, on CIFAR, its down-sampling stem; leave others alone."""
+    if backbone_name.startswith("resnet"):
+        backbone.fc = nn.Identity()
+        if dataset in ("cifar10", "cifar100"):
+            # Padding 2 is the host's own choice: its checkpoints expect it.
+            backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
+            backbone.maxpool = nn.Identity()
+    return backbone
+
+
+def build_backbone_from(table: Mapping[str, Callable[..., nn.Module]], cfg: DictConfig) -> Any:
+    """Return the backbone that a configuration describes, without weights.
+
+    The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
+    configurations) or ``cfg.method``.
+    """
+    name = cfg.backbone.name
+    if name not in table:
+        raise ValueError(f"backbone.name must be one of {sorted(table)}, got {name!r}.")
+    method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
+    kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
+    return strip_resnet(table[name](method, **kwargs), name, cfg.data.dataset)
+
+
+def backbone_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the backbone in a method's state, without their prefix.
+
+    Keys of older checkpoints, ``encoder.*``, are understood and reported.
+    """
+    own = {k.removeprefix("backbone."): v for k, v in state.items() if k.startswith("backbone.")}
+    if own:
+        return own
+    old = {k.removeprefix("encoder."): v for k, v in state.items() if k.startswith("encoder.")}
+    if old:
+        logger.warning("Renamed %d keys encoder.* of an older checkpoint to backbone.*.", len(old))
+    return old
+
+
+def load_backbone(backbone: nn.Module, checkpoint: str | Path) -> None:
+    """Fill a backbone from a pretraining checkpoint, and make sure that all of it was filled.
+
+    Raises:
+        ValueError: the checkpoint holds no backbone, or not the one asked for.
+    """
+    content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    state = backbone_state(content.get("state_dict", content))
+    if not state:
+        raise ValueError(
+            f"{checkpoint} holds no keys backbone.* (nor encoder.*): it is no pretraining "
+            "checkpoint of solo-learn."
+        )
+    # A classifier that the backbone has lost since is no loss.
+    wanted = backbone.state_dict()
+    missing = sorted(wanted.keys() - state.keys())
+    differing = sorted(k for k in wanted.keys() & state.keys() if wanted[k].shape != state[k].shape)
+    if missing or differing:
+        example = (missing or differing)[0]
+        raise ValueError(
+            f"{checkpoint} holds another backbone than the one configured: {len(missing)} of its "
+            f"{len(wanted)} tensors are missing and {len(differing)} differ in shape, "
+            f"for example {example!r}; check backbone.name and backbone.kwargs."
+        )
+    backbone.load_state_dict({k: state[k] for k in wanted})

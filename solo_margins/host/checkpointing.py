@@ -1,0 +1,132 @@
+"""Writing checkpoints on every rank, and finding the one that belongs to this very run."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import warnings
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+SHOULD_MATCH = (
+    "name",
+    "backbone",
+    "method",
+    "method_kwargs",
+    "momentum",
+    "seed",
+    "data.dataset",
+    "data.train_path",
+    "data.fraction",
+    "augmentations",
+    "max_epochs",
+    "optimizer",
+    "scheduler",
+    "wandb.project",
+    "wandb.entity",
+    "pretrained_feature_extractor",
+)
+"""Settings that make two runs the same run."""
+
+
+def _is_wandb(logger: Any) -> bool:
+    return type(logger).__name__ == "WandbLogger"
+
+
+def initial_setup(self: Any, trainer: Any) -> None:
+    """Choose a folder of its own for the run, the same on every rank, and create it.
+
+    A W&B run keeps its id as the folder's name. The version of any other logger counts from 0 in
+    that logger's own folder, so it would name the same folder for different runs.
+    """
+    if _is_wandb(trainer.logger):
+        version = str(trainer.logger.version)
+        self.wandb_run_id = version
+    else:
+        version = f"offline-{secrets.token_hex(4)}"
+    version = trainer.strategy.broadcast(version)
+    self.path = self.logdir / version
+    # No "=": a path with one must be quoted twice on Hydra's command line.
+    self.ckpt_placeholder = f"{self.cfg.name}-{version}-ep{{}}.ckpt"
+    self.last_ckpt = None
+    if trainer.is_global_zero:
+        os.makedirs(self.path, exist_ok=True)
+
+
+def save_args(self: Any, trainer: Any) -> None:
+    """Write the configuration beside the checkpoints, as ``args.json``."""
+    if trainer.is_global_zero:
+        # Resolved, so that the file means the same in another process.
+        args: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        args["wandb_run_id"] = getattr(self, "wandb_run_id", None)
+        text = json.dumps(args, default=lambda _: "<not serializable>")
+        (self.path / "args.json").write_text(text)
+
+
+def save(self: Any, trainer: Any) -> None:
+    """Write a checkpoint and remove the previous one; to be called on every rank.
+
+    Collecting the state is a collective operation: calling it on rank 0 alone waits for ever.
+    """
+    if trainer.sanity_checking:
+        return
+    ckpt = self.path / self.ckpt_placeholder.format(trainer.current_epoch)
+    trainer.save_checkpoint(ckpt)
+    if trainer.is_global_zero and self.last_ckpt not in (None, ckpt) and not self.keep_prev:
+        Path(self.last_ckpt).unlink(missing_ok=True)
+    self.last_ckpt = ckpt
+
+
+def on_train_epoch_end(self: Any, trainer: Any, pl_module: Any) -> None:
+    """Save every ``frequency`` epochs, and after the last one."""
+    epoch = trainer.current_epoch
+    is_last = trainer.max_epochs is not None and epoch + 1 == trainer.max_epochs
+    if epoch % self.frequency == 0 or is_last:
+        self.save(trainer)
+
+
+def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None]:
+    """Return the newest checkpoint of this very run and its W&B id, or (None, None).
+
+    Two runs are the same when all settings in ``SHOULD_MATCH`` agree: method and margins, seed,
+    data, augmentations, optimizer and schedule among them.
+    """
+    oldest = datetime.now() - _as_timedelta(self.max_hours)
+    found: list[tuple[datetime, Path]] = []
+    for folder, _, files in os.walk(self.checkpoint_dir):
+        candidates = [Path(folder, file) for file in files if file.endswith(".ckpt")]
+        if not candidates or "args.json" not in files:
+            continue
+        newest = max(candidates, key=os.path.getmtime)
+        written = datetime.fromtimestamp(os.path.getmtime(newest))
+        if written > oldest:
+            found.append((written, newest))
+    for _, checkpoint in sorted(found, reverse=True):
+        try:
+            other = OmegaConf.create(json.loads((checkpoint.parent / "args.json").read_text()))
+        except (OSError, ValueError):
+            warnings.warn(
+                f"Skipped {checkpoint} for auto-resume: its args.json cannot be read.",
+                stacklevel=2,
+            )
+            continue
+        if all(_plain(other, key) == _plain(cfg, key) for key in type(self).SHOULD_MATCH):
+            return checkpoint, OmegaConf.select(other, "wandb_run_id")
+    return None, None
+
+
+def _as_timedelta(hours: Any) -> timedelta:
+    return hours if isinstance(hours, timedelta) else timedelta(hours=hours)
+
+
+def _plain(cfg: Any, key: str) -> Any:
+    """Return a setting as plain data, so that it compares by value after a trip through JSON."""
+    value = OmegaConf.select(cfg, key, default=None)
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value, resolve=True)
+    value = json.loads(json.dumps(value, default=str))
+    return None if value in ({}, [], "None") else value

@@ -1,0 +1,24 @@
+"""What to say where NVIDIA DALI is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NAMES = ("PretrainDALIDataModule", "ClassificationDALIDataModule", "build_transform_pipeline_dali")
+"""Names of the contract that need DALI."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn a failed import of DALI into a sentence that says what to do."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if not str(missing.name).startswith("nvidia"):
+            raise
+        raise ImportError(
+            "data.format=dali needs NVIDIA DALI, which is not installed: install the package for "
+            "your CUDA, for example `pip install nvidia-dali-cuda120`, or use "
+            "data.format=image_folder."
+        ) from missing

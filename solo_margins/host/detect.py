@@ -1,0 +1,58 @@
+"""Which form of solo-learn is installed, found out without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Literal
+
+Form = Literal["main", "pypi"]
+
+INSTALL_COMMAND = "pip install --no-deps solo-learn==1.0.2"
+REPOSITORY = "https://github.com/vturrisi/solo-learn"
+
+
+class HostNotFoundError(ImportError):
+    """solo-learn is not installed, or the package named ``solo`` is another project."""
+
+
+def host_folder() -> Path:
+    """Return the folder of the installed package ``solo``.
+
+    Raises:
+        HostNotFoundError: there is no such package.
+    """
+    loaded = sys.modules.get("solo")
+    locations = getattr(loaded, "__path__", None)
+    if locations is None:
+        spec = importlib.util.find_spec("solo")
+        locations = spec.submodule_search_locations if spec is not None else None
+    folders = [Path(location) for location in locations or ()]
+    if not folders:
+        raise HostNotFoundError(
+            "solo-learn is not installed: clone it from "
+            f"{REPOSITORY} and install it, or run `{INSTALL_COMMAND}`."
+        )
+    return folders[0]
+
+
+def form() -> Form:
+    """Return the form of the installed solo-learn: ``"main"`` or ``"pypi"``.
+
+    ``main`` is the repository (1.0.6 and later, configured by Hydra); ``pypi`` is the only release
+    of the package registry (1.0.2, configured by keyword arguments).
+
+    Raises:
+        HostNotFoundError: no solo-learn is installed.
+    """
+    folder = host_folder()
+    if (folder / "backbones").is_dir() and (folder / "utils" / "lr_scheduler.py").is_file():
+        return "main"
+    if (folder / "methods" / "base.py").is_file() and (folder / "utils" / "lars.py").is_file():
+        return "pypi"
+    raise HostNotFoundError(
+        f"The package `solo` in {folder} is not a supported solo-learn (1.0.6 or later from its "
+        f"repository, or 1.0.2 from the package registry): clone {REPOSITORY} and install it, "
+        f"or run `{INSTALL_COMMAND}`."
+    )

@@ -1,0 +1,104 @@
+"""Validation and probing at the image size and statistics of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+STATISTICS = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "stl10": ((0.4914, 0.4823, 0.4466), (0.247, 0.243, 0.261)),
+    "imagenet100": (IMAGENET_MEAN, IMAGENET_STD),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+}
+"""Mean and standard deviation of the channels, by data set."""
+
+NATIVE_SIZE = {
+    "cifar10": 32,
+    "cifar100": 32,
+    "stl10": 96,
+    "imagenet100": 224,
+    "imagenet": 224,
+    "custom": 224,
+}
+"""Image size of the host's own validation transform, by data set."""
+
+
+@dataclass(frozen=True)
+class ImageRecipe:
+    """Image size and normalisation that a configuration trains with."""
+
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+_current: ImageRecipe | None = None
+
+
+def remember(cfg: DictConfig) -> None:
+    """Note the image size and statistics of the configuration that is about to run.
+
+    The host prepares its validation data from the name of the data set alone, so this is the only
+    way for the recipe's size to get there.
+    """
+    global _current
+    _current = recipe_of(cfg)
+
+
+def current() -> ImageRecipe | None:
+    """Return the recipe of the configuration that was parsed last, if any."""
+    return _current
+
+
+def recipe_of(cfg: DictConfig) -> ImageRecipe | None:
+    """Read image size and statistics from a pretraining or linear configuration."""
+    views: Any = OmegaConf.select(cfg, "augmentations", default=None)
+    source = views[0] if views else OmegaConf.select(cfg, "data.augmentations", default=None)
+    if not source or source.get("crop_size") is None:
+        return None
+    dataset = OmegaConf.select(cfg, "data.dataset", default="custom")
+    mean, std = STATISTICS.get(
+        dataset, (source.get("mean", IMAGENET_MEAN), source.get("std", IMAGENET_STD))
+    )
+    return ImageRecipe(int(source.crop_size), tuple(mean), tuple(std))
+
+
+def resize_before_crop(size: int) -> int:
+    """Return the length of the shorter side before the central crop.
+
+    Large images follow the ImageNet convention, 256 for a crop of 224. Small ones are shown whole:
+    there the border is part of the subject.
+    """
+    return round(size * 256 / 224) if size >= 96 else size
+
+
+def classification_transforms(
+    size: int, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+) -> tuple[Any, Any]:
+    """Return the transforms for training a classifier and for validating it."""
+    from torchvision import transforms
+
+    to_normalised = [transforms.ToTensor(), transforms.Normalize(tuple(mean), tuple(std))]
+    train = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
+            transforms.RandomHorizontalFlip(),
+            *to_normalised,
+        ]
+    )
+    validation = transforms.Compose(
+        [
+            transforms.Resize(resize_before_crop(size)),
+            transforms.CenterCrop(size),
+            *to_normalised,
+        ]
+    )
+    return train, validation

@@ -1,0 +1,7 @@
+"""SimCLR with margins."""
+
+from solo_margins import host
+
+
+class SimCLRMargin(host.SimCLR):
+    """SimCLR whose loss takes margins."""

@@ -1,0 +1,164 @@
+"""Our methods in solo-learn's table of methods, without a change in solo-learn.
+
+Importing :mod:`solo_margins` costs nothing: it registers at once when solo-learn is already
+loaded, and otherwise waits for solo-learn to be imported. Setting the environment variable
+``SOLO_MARGINS_DISABLE=1`` switches that off; :func:`register` still works when called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+from typing import Any
+
+OUR_METHODS = {
+    "mocov3_margin": "solo_margins.methods.mocov3_margin:MoCoV3Margin",
+    "simclr_margin": "solo_margins.methods.simclr_margin:SimCLRMargin",
+    "byol_curv": "solo_margins.methods.byol_curv:BYOLCurv",
+}
+"""Name in ``METHODS`` to ``module:class``."""
+
+_registering = False
+
+
+class MethodNameClashError(RuntimeError):
+    """Another package has already registered a method under one of our names."""
+
+
+def disabled() -> bool:
+    """Tell whether the user has switched automatic registration off."""
+    return bool(os.environ.get("SOLO_MARGINS_DISABLE"))
+
+
+def register() -> None:
+    """Add our methods to solo-learn's ``METHODS``; a second call changes nothing.
+
+    Raises:
+        MethodNameClashError: a foreign method already has one of our names.
+    """
+    global _registering
+    if _registering:
+        return
+    _registering = True
+    try:
+        from solo_margins import host
+
+        contract = host.load()
+        for name, target in OUR_METHODS.items():
+            module_name, class_name = target.split(":")
+            present = contract.METHODS.get(name)
+            if present is not None and _is_ours(present, target):
+                continue
+            if present is not None:
+                raise MethodNameClashError(
+                    f"The method name {name!r} is already taken by "
+                    f"{present.__module__}.{present.__qualname__}: rename that method, or set "
+                    "SOLO_MARGINS_DISABLE=1 to keep solo-margins from registering its own."
+                )
+            try:
+                method = getattr(importlib.import_module(module_name), class_name)
+            except NotImplementedError as missing_parent:
+                contract.withhold_method(name, str(missing_parent))
+                continue
+            contract.METHODS[name] = method
+    finally:
+        _registering = False
+
+
+def _is_ours(method: type, target: str) -> bool:
+    """Compare by name, so that a reloaded module is not taken for a stranger."""
+    return f"{method.__module__}:{method.__qualname__}" == target
+
+
+def register_when_host_loads() -> None:
+    """Register now if solo-learn is loaded, otherwise as soon as it is imported."""
+    if disabled():
+        return
+    if "solo.methods" in sys.modules:
+        spec = getattr(sys.modules.get("solo"), "__spec__", None)
+        if not getattr(spec, "_initializing", False) and _host_form() is not None:
+            register()
+        return
+    if not any(isinstance(finder, _HostFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _HostFinder())
+
+
+class _HostFinder(importlib.abc.MetaPathFinder):
+    """Wraps the loader of the package ``solo`` and leaves every other import alone."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "solo" or path is not None:
+            return None
+        for finder in sys.meta_path:
+            if isinstance(finder, _HostFinder) or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None and spec.submodule_search_locations:
+                    spec.loader = _RegisteringLoader(spec.loader)
+                return spec
+        return None
+
+
+class _RegisteringLoader(importlib.abc.Loader):
+    """Runs solo-learn's own loader, then registers our methods.
+
+    It waits for the package ``solo`` rather than ``solo.methods``: the package imports all of its
+    parts, and until the last one is there the parts import each other in a circle.
+    """
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever asks for source or resources before the import gets the host's own loader.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        from solo_margins import host
+
+        # From here on the module carries the loader it would have without us.
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        found = _host_form()
+        with _importable(found):
+            self._loader.exec_module(module)
+        if found is not None and not host.is_loading() and not disabled():
+            register()
+
+
+def _host_form() -> str | None:
+    """Return the form of the host, or None for a foreign package that is also called ``solo``."""
+    from solo_margins.host.detect import HostNotFoundError, form
+
+    try:
+        return form()
+    except HostNotFoundError:
+        return None
+
+
+def _importable(found: str | None) -> AbstractContextManager[None]:
+    """Provide what the installed form needs in order to be imported today."""
+    if found == "pypi":
+        from solo_margins.host.stand_ins import stand_ins
+
+        return stand_ins()
+    return nullcontext()

@@ -1,0 +1,234 @@
+"""Images, configurations and processes for the contract suite."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from PIL import Image
+from torch import nn
+
+from solo_margins import host
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class TinyNetwork(nn.Module):
+    """A residual-like network small enough for a test."""
+
+    num_features = 8
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3, stride=2, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.convolution(x))).mean(dim=(2, 3))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Networks this small only wait for each other's threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory):
+    """Folders train and val with three classes of noisy images, and flat without classes."""
+    root = tmp_path_factory.mktemp("images")
+    noise = np.random.default_rng(0)
+    for split, number in (("train", 12), ("val", 5)):
+        for label in range(3):
+            folder = root / split / f"class{label}"
+            folder.mkdir(parents=True)
+            for index in range(number):
+                pixels = noise.integers(0, 80, (36, 40, 3)) + 60 * label
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
+    (root / "flat").mkdir()
+    for index in range(9):
+        pixels = noise.integers(0, 256, (36, 40, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(root / "flat" / f"{index}.jpg")
+    return root
+
+
+@pytest.fixture
+def view():
+    """Augmentations of one view."""
+
+    def make(crop_size=16, num_crops=2, **changes):
+        settings = {
+            "rrc": {"enabled": True, "crop_min_scale": 0.5, "crop_max_scale": 1.0},
+            "color_jitter": {
+                "prob": 0.8,
+                "brightness": 0.4,
+                "contrast": 0.4,
+                "saturation": 0.2,
+                "hue": 0.1,
+            },
+            "grayscale": {"prob": 0.2},
+            "gaussian_blur": {"prob": 0.5},
+            "solarization": {"prob": 0.2},
+            "equalization": {"prob": 0.0},
+            "horizontal_flip": {"prob": 0.5},
+            "crop_size": crop_size,
+            "num_crops": num_crops,
+        }
+        return {**settings, **changes}
+
+    return make
+
+
+@pytest.fixture
+def raw_config(image_folder, view, tmp_path):
+    """A pretraining configuration as a user writes it, before parsing."""
+    host.BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
+
+    def make(method="mocov3", *overrides):
+        settings = {
+            "name": "contract",
+            "method": method,
+            "backbone": {"name": "tiny_resnet_like"},
+            "method_kwargs": {
+                "proj_hidden_dim": 16,
+                "proj_output_dim": 8,
+                "pred_hidden_dim": 16,
+                "temperature": 0.2,
+            },
+            "momentum": {"base_tau": 0.9, "final_tau": 1.0, "classifier": False},
+            "data": {
+                "dataset": "custom",
+                "train_path": str(image_folder / "train"),
+                "val_path": str(image_folder / "val"),
+                "num_workers": 0,
+            },
+            "augmentations": [view()],
+            "optimizer": {
+                "name": "sgd",
+                "batch_size": 8,
+                "lr": 0.5,
+                "classifier_lr": 0.25,
+                "weight_decay": 1e-4,
+            },
+            "scheduler": {"name": "warmup_cosine", "warmup_epochs": 1},
+            "checkpoint": {"enabled": True, "dir": str(tmp_path / "runs")},
+            "max_epochs": 2,
+            "devices": [0],
+            "accelerator": "cpu",
+            "performance": {"disable_channel_last": True},
+        }
+        cfg = OmegaConf.create(settings)
+        for override in overrides:
+            key, _, value = override.partition("=")
+            OmegaConf.update(cfg, key, OmegaConf.from_dotlist([f"v={value}"]).v, force_add=True)
+        return cfg
+
+    return make
+
+
+@pytest.fixture
+def config(raw_config):
+    """A parsed pretraining configuration."""
+    return lambda *args: host.parse_pretrain_cfg(raw_config(*args))
+
+
+@pytest.fixture
+def loaders():
+    """Training and validation loaders of a parsed configuration."""
+
+    def make(cfg):
+        views = [
+            host.NCropAugmentation(host.build_transform_pipeline(cfg.data.dataset, v), v.num_crops)
+            for v in cfg.augmentations
+        ]
+        dataset = host.prepare_pretrain_dataset(
+            cfg.data.dataset,
+            host.FullTransformPipeline(views),
+            train_data_path=cfg.data.train_path,
+            data_format=cfg.data.format,
+            no_labels=cfg.data.no_labels,
+            data_fraction=cfg.data.fraction,
+        )
+        train = host.prepare_pretrain_dataloader(
+            dataset, batch_size=cfg.optimizer.batch_size, num_workers=cfg.data.num_workers
+        )
+        if cfg.data.val_path is None:
+            return train, None
+        _, val = host.prepare_classification_data(
+            cfg.data.dataset,
+            train_data_path=cfg.data.train_path,
+            val_data_path=cfg.data.val_path,
+            data_format=cfg.data.format,
+            batch_size=cfg.optimizer.batch_size,
+            num_workers=cfg.data.num_workers,
+        )
+        return train, val
+
+    return make
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    """A real trainer that prints nothing."""
+
+    def make(cfg, callbacks=(), **settings):
+        return host.pl.Trainer(
+            **{
+                "accelerator": "cpu",
+                "devices": cfg.devices,
+                "strategy": cfg.strategy,
+                "max_epochs": cfg.max_epochs,
+                "callbacks": list(callbacks),
+                "logger": False,
+                "enable_checkpointing": False,
+                "enable_progress_bar": False,
+                "enable_model_summary": False,
+                "default_root_dir": str(tmp_path),
+                **settings,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Run Python in a process group of its own; the group dies with the test."""
+
+    def run(*arguments, cwd=tmp_path, executable=sys.executable, timeout=240, env=None):
+        process = subprocess.Popen(
+            [str(executable), *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"no end after {timeout} s: a deadlock?\n{out}\n{err}")
+        assert process.returncode == 0, f"{out}\n{err}"
+        return out
+
+    return run
+
+
+@pytest.fixture
+def answer(python):
+    """Run a piece of Python and return the JSON in its last line."""
+    return lambda code, **settings: json.loads(
+        python("-W", "ignore", "-c", code, **settings).strip().splitlines()[-1]
+    )

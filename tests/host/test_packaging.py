@@ -1,0 +1,228 @@
+"""The built wheel and the editable install, in environments of their own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+
+from solo_margins.host.detect import host_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (
+    "solo_margins",
+    "hydra_plugins",
+    "configs",
+    "setup.cfg",
+    "pyproject.toml",
+    "LICENSE",
+    "README.md",
+)
+
+pytest.importorskip("setuptools")
+pytest.importorskip("hydra")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy of the sources, so that nothing is built among them."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignore)
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "README.md").touch()
+    return folder
+
+
+def environment(folder):
+    """An empty environment that borrows the packages installed here, ours excepted."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    [own] = folder.glob("lib/python*/site-packages")
+    (own / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
+def clean(extra=None):
+    """Environment variables that do not lead to this checkout."""
+    return {"PYTHONPATH": "", "OMP_NUM_THREADS": "1", **(extra or {})}
+
+
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def installed(request, source, tmp_path_factory):
+    """Python of an environment with this package installed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    executable = environment(folder / "env")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip = [str(executable), "-m", "pip"]
+    variables = {**os.environ, **clean()}
+    if request.param == "wheel":
+        build = [*pip, "wheel", *options, "-w", str(folder), str(source)]
+        subprocess.run(build, check=True, env=variables, cwd=folder)
+        [what] = folder.glob("*.whl")
+        target = [str(what)]
+    else:
+        target = ["-e", str(source)]
+    subprocess.run([*pip, "install", *options, *target], check=True, env=variables, cwd=folder)
+    return executable
+
+
+LINEAR = """
+name: probe
+pretrain_method: mocov3_margin
+pretrained_feature_extractor: ???
+backbone: {name: resnet18}
+data:
+  dataset: custom
+  train_path: ???
+  val_path: ???
+  num_workers: 0
+  augmentations: {crop_size: 32}
+optimizer: {name: sgd, batch_size: 4, lr: 0.1, weight_decay: 0}
+scheduler: {name: warmup_cosine, warmup_epochs: 0}
+checkpoint: {enabled: true, dir: runs}
+max_epochs: 1
+limit_train_batches: 2
+accelerator: cpu
+devices: [0]
+"""
+
+APPLICATION = """
+import json, sys
+{imports}
+import hydra
+
+@hydra.main(version_base=None, config_path={path!r}, config_name={name!r})
+def main(cfg):
+    heavy = [m for m in ("torch", "solo", "solo_margins") if m in sys.modules]
+    print(json.dumps({{"method": cfg.get("method"), "heavy": heavy}}))
+
+main()
+"""
+
+
+def test_another_hydra_application_sees_nothing_of_us(installed, python, tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "own.yaml").write_text("method: own\n")
+    program = tmp_path / "application.py"
+    program.write_text(APPLICATION.format(imports="", path="conf", name="own"))
+    out = python(program, executable=installed, env=clean())
+    assert json.loads(out.splitlines()[-1]) == {"method": "own", "heavy": []}
+    searched = python(program, "--info", "searchpath", executable=installed, env=clean())
+    assert "solo_margins" not in searched
+
+
+def test_our_configurations_are_found_from_a_foreign_folder(installed, python, tmp_path):
+    program = tmp_path / "application.py"
+    program.write_text(
+        APPLICATION.format(imports="import solo_margins", path=None, name="mocov3_margin")
+    )
+    out = python(program, executable=installed, env=clean())
+    assert json.loads(out.splitlines()[-1]) == {
+        "method": "mocov3_margin",
+        "heavy": ["solo_margins"],
+    }
+    off = python(
+        program,
+        "--info",
+        "plugins",
+        "--config-name",
+        "config",
+        "--config-dir",
+        _folder_with_config(tmp_path),
+        executable=installed,
+        env=clean({"SOLO_MARGINS_DISABLE": "1"}),
+    )
+    assert "pkg://solo_margins.configs" not in off
+
+
+def _folder_with_config(folder):
+    (folder / "other").mkdir()
+    (folder / "other" / "config.yaml").write_text("method: other\n")
+    return folder / "other"
+
+
+def checkout():
+    """Folder of the untouched programs of solo-learn's repository."""
+    return host_folder().parent
+
+
+needs_programs = pytest.mark.skipif(
+    not (checkout() / "main_pretrain.py").exists(), reason="the installed host has no programs"
+)
+
+
+@needs_programs
+def test_untouched_programs_of_the_host_train_and_probe_our_method(
+    installed, python, image_folder, tmp_path, request
+):
+    arguments = [
+        checkout() / "main_pretrain.py",
+        "--config-name",
+        "mocov3_margin.yaml",
+        f"data.train_path={image_folder / 'train'}",
+        f"data.val_path={image_folder / 'val'}",
+        "data.num_workers=0",
+        "method_kwargs.proj_hidden_dim=16",
+        "method_kwargs.pred_hidden_dim=16",
+        "optimizer.batch_size=4",
+        "accelerator=cpu",
+        "devices=[0]",
+        "max_epochs=1",
+        "scheduler.warmup_epochs=0",
+        "knn_eval.enabled=true",
+        f"checkpoint.dir={tmp_path / 'runs'}",
+        "+limit_train_batches=2",
+    ]
+    python("-W", "ignore", *arguments, executable=installed, env=clean())
+    [checkpoint] = (tmp_path / "runs" / "mocov3_margin").rglob("*.ckpt")
+    args = json.loads((checkpoint.parent / "args.json").read_text())
+    assert args["method"] == "mocov3_margin"
+    if "editable" in request.node.name:
+        return
+
+    (tmp_path / "linear.yaml").write_text(LINEAR)
+    arguments = [
+        checkout() / "main_linear.py",
+        "--config-dir",
+        tmp_path,
+        "--config-name",
+        "linear.yaml",
+        f"data.train_path={image_folder / 'train'}",
+        f"data.val_path={image_folder / 'val'}",
+        f"pretrained_feature_extractor={checkpoint}",
+        f"checkpoint.dir={tmp_path / 'runs'}",
+    ]
+    python("-W", "ignore", *arguments, executable=installed, env=clean())
+    [probe] = (tmp_path / "runs" / "linear").rglob("*.ckpt")
+    trained, probed = (
+        torch.load(file, weights_only=True)["state_dict"] for file in (checkpoint, probe)
+    )
+    kept = {key: value for key, value in probed.items() if key.startswith("backbone.")}
+    assert kept
+    assert all(torch.equal(trained[key], value) for key, value in kept.items())
+
+
+@needs_programs
+def test_an_untouched_program_of_the_host_composes_our_config(installed, python, request):
+    if "editable" in request.node.name:
+        pytest.skip("training composes it as well")
+    out = python(
+        "-W",
+        "ignore",
+        checkout() / "main_pretrain.py",
+        "--config-name",
+        "mocov3_margin.yaml",
+        "--cfg",
+        "job",
+        executable=installed,
+        env=clean(),
+    )
+    assert "method: mocov3_margin" in out

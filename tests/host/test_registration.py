@@ -1,0 +1,149 @@
+"""Our methods appear in the host's table, cheaply, once, and without hiding anybody's."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from solo_margins import host, registry
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch", "solo", "lightning", "pytorch_lightning", "hydra", "omegaconf", "timm")
+
+
+def test_importing_the_package_imports_nothing_heavy(answer):
+    loaded = answer(
+        "import json, sys, solo_margins, solo_margins.host;"
+        f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    )
+    assert loaded == []
+
+
+def test_the_form_is_found_without_importing_the_host(answer):
+    form, loaded = answer(
+        "import json, sys; from solo_margins import host;"
+        "print(json.dumps([host.FORM, 'solo' in sys.modules]))"
+    )
+    assert form == host.FORM
+    assert not loaded
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import solo_margins; from solo.methods import METHODS",
+        "from solo_margins.methods.mocov3_margin import MoCoV3Margin; "
+        "from solo.methods import METHODS",
+    ],
+)
+def test_importing_the_package_registers_in_the_hosts_own_table(answer, code):
+    found = answer(f"{code}; import json; print(json.dumps(list(METHODS)))")
+    assert set(registry.OUR_METHODS) <= set(found)
+    assert {"simclr", "byol", "mocov3"} <= set(found)
+
+
+@pytest.mark.skipif(host.FORM != "main", reason="the release cannot be imported without us")
+def test_the_package_may_come_after_the_host(answer):
+    found = answer(
+        "from solo.methods import METHODS; before = list(METHODS);"
+        "import solo_margins, json; print(json.dumps([before, list(METHODS)]))"
+    )
+    assert not set(registry.OUR_METHODS) & set(found[0])
+    assert set(registry.OUR_METHODS) <= set(found[1])
+
+
+def test_a_second_registration_changes_nothing():
+    before = dict(host.METHODS)
+    registry.register()
+    registry.register_when_host_loads()
+    assert dict(host.METHODS) == before
+    for name, target in registry.OUR_METHODS.items():
+        assert f"{before[name].__module__}:{before[name].__name__}" == target
+
+
+def test_a_foreign_method_of_our_name_is_an_error(monkeypatch):
+    class Stranger:
+        pass
+
+    monkeypatch.setitem(host.METHODS, "byol_curv", Stranger)
+    with pytest.raises(registry.MethodNameClashError, match=r"'byol_curv'.*Stranger"):
+        registry.register()
+    assert host.METHODS["byol_curv"] is Stranger
+
+
+def test_registration_can_be_switched_off(answer):
+    code = (
+        "import json, sys, solo_margins;"
+        "print(json.dumps([type(f).__name__ for f in sys.meta_path]))"
+    )
+    assert "_HostFinder" in answer(code)
+    assert "_HostFinder" not in answer(code, env={"SOLO_MARGINS_DISABLE": "1"})
+
+
+def isolated(python, code, *folders):
+    """Run Python with the standard library and the given folders alone."""
+    paths = [str(folder) for folder in folders]
+    return python("-I", "-S", "-c", f"import sys; sys.path[:0] = {paths!r}\n{code}").strip()
+
+
+def test_without_a_host_one_sentence_says_how_to_install_one(python):
+    message = isolated(
+        python,
+        "from solo_margins import host\n"
+        "try: host.METHODS\n"
+        "except ImportError as error: print(error)",
+        ROOT,
+    )
+    assert "pip install --no-deps solo-learn==1.0.2" in message
+    assert message.startswith("solo-learn is not installed")
+    assert len(message.splitlines()) == 1
+
+
+def test_a_foreign_package_called_solo_is_left_alone_and_named(python, tmp_path):
+    (tmp_path / "solo").mkdir()
+    (tmp_path / "solo" / "__init__.py").write_text("answer = 42")
+    message = isolated(
+        python,
+        "import solo_margins, solo\n"
+        "assert solo.answer == 42\n"
+        "from solo_margins import host\n"
+        "try: host.METHODS\n"
+        "except host.HostNotFoundError as error: print(error)",
+        tmp_path,
+        ROOT,
+    )
+    assert str(tmp_path / "solo") in message
+    assert "not a supported solo-learn" in message
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        host.nonsense  # noqa: B018
+    assert {"METHODS", "FORM", "pl"} <= set(dir(host))
+
+
+@pytest.mark.parametrize("name", host.CONTRACT)
+def test_every_name_of_the_contract_is_there(name):
+    assert getattr(host, name) is not None
+
+
+def test_repairs_are_idempotent():
+    if host.FORM != "main":
+        pytest.skip("the release is adapted, not repaired")
+    from solo_margins.host.main_form import repairs
+
+    def state():
+        return [
+            host.BaseMethod.configure_optimizers,
+            host.WeightedKNNClassifier.compute,
+            host.Checkpointer.save,
+            list(host.AutoResumer.SHOULD_MATCH),
+            sys.modules["solo.methods.base"].accuracy_at_k,
+            sys.modules["solo.args.pretrain"].add_and_assert_lightning_cfg,
+        ]
+
+    before = state()
+    repairs.repair()
+    assert state() == before
+    json.dumps(host.AutoResumer.SHOULD_MATCH)
