@@ -26,6 +26,8 @@ class SoloMarginsSearchPathPlugin(SearchPathPlugin):
         if not _concerns_us():
             return
         import solo_margins
+        from solo_margins import configuration
 
         solo_margins.registry.register_when_host_loads()
+        configuration.install()
         search_path.append("solo-margins", "pkg://solo_margins.configs")

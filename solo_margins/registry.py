@@ -38,7 +38,7 @@ def disabled() -> bool:
 
 
 def register() -> None:
-    """Add our methods to solo-learn's ``METHODS``; a second call changes nothing.
+    """Add our methods and backbones to solo-learn's tables; a second call changes nothing.
 
     Raises:
         MethodNameClashError: a foreign method already has one of our names.
@@ -51,6 +51,10 @@ def register() -> None:
         from solo_margins import host
 
         contract = host.load()
+        from solo_margins.backbones import BACKBONES
+
+        for name, constructor in BACKBONES.items():
+            contract.BaseMethod._BACKBONES.setdefault(name, constructor)
         for name, target in OUR_METHODS.items():
             module_name, class_name = target.split(":")
             present = contract.METHODS.get(name)

@@ -1,0 +1,65 @@
+"""Backbones by name that solo-learn does not have; their stems depend on nothing but the name.
+
+solo-learn changes the stem of any backbone whose name starts with ``resnet`` by the name of the data
+set; these names contain but do not start with it, so that a checkpoint always fits.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class NarrowResNet(nn.Module):
+    """A residual network for small images and for processors without many cores.
+
+    The layout is that of ResNet-18, basic blocks in four stages behind a 3×3 stem without pooling,
+    at a fraction of its width.
+
+    Args:
+        width: channels of the first stage; each further stage has twice as many.
+        blocks: residual blocks of each stage.
+    """
+
+    def __init__(self, width: int = 16, blocks: Sequence[int] = (2, 2, 2, 2)) -> None:
+        super().__init__()
+        from torchvision.models.resnet import BasicBlock
+
+        self.conv1 = nn.Conv2d(3, width, kernel_size=3, stride=1, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        stages: list[nn.Module] = []
+        channels = width
+        for number, depth in enumerate(blocks):
+            planes, stride = width * 2**number, 1 if number == 0 else 2
+            stage: list[nn.Module] = []
+            for _ in range(depth):
+                shortcut = None
+                if stride != 1 or channels != planes:
+                    shortcut = nn.Sequential(
+                        nn.Conv2d(channels, planes, kernel_size=1, stride=stride, bias=False),
+                        nn.BatchNorm2d(planes),
+                    )
+                stage.append(BasicBlock(channels, planes, stride, shortcut))
+                channels, stride = planes, 1
+            stages.append(nn.Sequential(*stage))
+        self.stages = nn.Sequential(*stages)
+        self.num_features = channels
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (N, num_features) features of (N, 3, H, W) images."""
+        out = self.stages(self.relu(self.bn1(self.conv1(images))))
+        return torch.flatten(nn.functional.adaptive_avg_pool2d(out, 1), 1)
+
+
+def narrow_resnet18(method: str | None = None, **kwargs: Any) -> NarrowResNet:
+    """Return a quarter-width ResNet-18 with a stem for small images."""
+    return NarrowResNet(**kwargs)
+
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {"narrow_resnet18": narrow_resnet18}
+"""Name in the host's table of backbones to constructor, called as ``constructor(method, **kwargs)``."""

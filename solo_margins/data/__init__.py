@@ -1,0 +1,1 @@
+"""Data that comes with the project, laid out as image folders."""
