@@ -101,7 +101,8 @@ def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None
         candidates = [Path(folder, file) for file in files if file.endswith(".ckpt")]
         if not candidates or "args.json" not in files:
             continue
-        newest = max(candidates, key=os.path.getmtime)
+        # Clocks are coarse: of two files written at once, the later epoch counts.
+        newest = max(candidates, key=lambda c: (os.path.getmtime(c), len(c.name), c.name))
         written = datetime.fromtimestamp(os.path.getmtime(newest))
         if written > oldest:
             found.append((written, newest))

@@ -1,6 +1,7 @@
 """Checkpoints, auto-resume and linear evaluation on real files."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -101,6 +102,8 @@ def test_auto_resume_survives_a_broken_run(config, loaders, trainer):
     broken.mkdir()
     (broken / "x.ckpt").write_bytes(b"")
     (broken / "args.json").write_text("{")
+    later = good.last_ckpt.stat().st_mtime + 5
+    os.utime(broken / "x.ckpt", (later, later))
     with pytest.warns(UserWarning, match=r"x\.ckpt"):
         assert resumer(cfg).find_checkpoint(cfg)[0] == good.last_ckpt
 
