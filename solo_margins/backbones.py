@@ -1,7 +1,7 @@
 """Backbones by name that solo-learn does not have; their stems depend on nothing but the name.
 
-solo-learn changes the stem of any backbone whose name starts with ``resnet`` by the name of the data
-set; these names contain but do not start with it, so that a checkpoint always fits.
+solo-learn changes the stem of any backbone whose name starts with ``resnet`` by the name of the
+data set; these names contain but do not start with it, so that a checkpoint always fits.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,4 +62,4 @@ def narrow_resnet18(method: str | None = None, **kwargs: Any) -> NarrowResNet:
 
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {"narrow_resnet18": narrow_resnet18}
-"""Name in the host's table of backbones to constructor, called as ``constructor(method, **kwargs)``."""
+"""Name in the host's table to constructor, which is called as ``constructor(method, **kwargs)``."""

@@ -8,8 +8,6 @@ from typing import Any
 
 Values = dict[str, Any]
 
-OURS = "chosen by this project: scripts/sweep_digits.py"
-
 # method -> data -> variant -> fields of Margins. No paper has the digits or a folder of one's own.
 CELLS: dict[str, dict[str, dict[str, Values]]] = {
     "mocov3_margin": {

@@ -1,4 +1,4 @@
-"""Images, configurations and processes for the contract suite."""
+"""Images, configurations, trainers and processes that several parts of the suite use."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from torch import nn
 
 from solo_margins import host
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class TinyNetwork(nn.Module):
@@ -126,6 +126,10 @@ def raw_config(image_folder, view, tmp_path):
             "accelerator": "cpu",
             "performance": {"disable_channel_last": True},
         }
+        # Ours refuse settings of other methods.
+        for name, absent in (("simclr_margin", "pred_hidden_dim"), ("byol_curv", "temperature")):
+            if method == name:
+                del settings["method_kwargs"][absent]
         cfg = OmegaConf.create(settings)
         for override in overrides:
             key, _, value = override.partition("=")
