@@ -37,11 +37,7 @@ for _cells in CELLS.values():
 
 def store_recipes() -> None:
     """Make every cell selectable as ``margins/<method>: <data>-<variant>``."""
-    from dataclasses import asdict
-
     from hydra.core.config_store import ConfigStore
-
-    from solo_margins.losses.margins import Margins
 
     store = ConfigStore.instance()
     for method, by_data in CELLS.items():
@@ -50,7 +46,7 @@ def store_recipes() -> None:
                 store.store(
                     group=f"margins/{method}",
                     name=f"{data}-{variant}",
-                    node=asdict(Margins(**values)),
+                    node=values,
                     package="method_kwargs.margins",
                     provider="solo-margins",
                 )
