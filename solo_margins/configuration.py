@@ -1,4 +1,8 @@
-"""What our YAML files need besides Hydra itself: a resolver for embedded data, and the recipes."""
+"""What our YAML files need besides Hydra itself: resolvers, and the recipes."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -7,6 +11,34 @@ from solo_margins.recipes import store_recipes
 
 
 def install() -> None:
-    """Make ``${solo_margins.digits:<split>}`` and the recipes known; a second call is harmless."""
+    """Make our resolvers and recipes known to Hydra; a second call is harmless.
+
+    - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
+    - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
+      trained with
+    """
     OmegaConf.register_new_resolver("solo_margins.digits", digits_folder, replace=True)
+    OmegaConf.register_new_resolver(
+        "solo_margins.from_checkpoint", checkpoint_setting, replace=True
+    )
     store_recipes()
+
+
+def checkpoint_setting(checkpoint: str, key: str) -> Any:
+    """Return a setting of the run that wrote a checkpoint, from the ``args.json`` beside it.
+
+    Raises:
+        ValueError: the file is missing or unreadable, or holds no such setting.
+    """
+    file = Path(checkpoint).parent / "args.json"
+    try:
+        settings = OmegaConf.create(json.loads(file.read_text()))
+    except (OSError, ValueError) as reason:
+        raise ValueError(
+            f"{file} should say what {checkpoint} was trained with, but cannot be read ({reason}); "
+            f"set {key} on the command line"
+        ) from None
+    value = OmegaConf.select(settings, key)
+    if value is None:
+        raise ValueError(f"{file} holds no setting {key}; set it on the command line")
+    return value

@@ -74,26 +74,6 @@ def installed(request, source, tmp_path_factory):
     return executable
 
 
-LINEAR = """
-name: probe
-pretrain_method: mocov3_margin
-pretrained_feature_extractor: ???
-backbone: {name: resnet18}
-data:
-  dataset: custom
-  train_path: ???
-  val_path: ???
-  num_workers: 0
-  augmentations: {crop_size: 32}
-optimizer: {name: sgd, batch_size: 4, lr: 0.1, weight_decay: 0}
-scheduler: {name: warmup_cosine, warmup_epochs: 0}
-checkpoint: {enabled: true, dir: runs}
-max_epochs: 1
-limit_train_batches: 2
-accelerator: cpu
-devices: [0]
-"""
-
 APPLICATION = """
 import json, sys
 {imports}
@@ -179,7 +159,7 @@ def test_untouched_programs_of_the_host_train_and_probe_our_method(
         "scheduler.warmup_epochs=0",
         "knn_eval.enabled=true",
         f"checkpoint.dir={tmp_path / 'runs'}",
-        "+limit_train_batches=2",
+        "limit_train_batches=2",
     ]
     python("-W", "ignore", *arguments, executable=installed, env=clean())
     [checkpoint] = (tmp_path / "runs" / "mocov3_margin").rglob("*.ckpt")
@@ -188,17 +168,17 @@ def test_untouched_programs_of_the_host_train_and_probe_our_method(
     if "editable" in request.node.name:
         return
 
-    (tmp_path / "linear.yaml").write_text(LINEAR)
     arguments = [
         checkout() / "main_linear.py",
-        "--config-dir",
-        tmp_path,
         "--config-name",
         "linear.yaml",
         f"data.train_path={image_folder / 'train'}",
         f"data.val_path={image_folder / 'val'}",
         f"pretrained_feature_extractor={checkpoint}",
         f"checkpoint.dir={tmp_path / 'runs'}",
+        "data.num_workers=0",
+        "optimizer.batch_size=4",
+        "max_epochs=1",
     ]
     python("-W", "ignore", *arguments, executable=installed, env=clean())
     [probe] = (tmp_path / "runs" / "linear").rglob("*.ckpt")
