@@ -33,26 +33,30 @@ SHOULD_MATCH = (
 """Settings that make two runs the same run."""
 
 
-def _is_wandb(logger: Any) -> bool:
-    return type(logger).__name__ == "WandbLogger"
+def _wandb_version(trainer: Any) -> str | None:
+    for logger in trainer.loggers:
+        if type(logger).__name__ == "WandbLogger":
+            return str(logger.version)
+    return None
 
 
 def initial_setup(self: Any, trainer: Any) -> None:
     """Choose a folder of its own for the run, the same on every rank, and create it.
 
-    A W&B run keeps its id as the folder's name. The version of any other logger counts from 0 in
-    that logger's own folder, so it would name the same folder for different runs.
+    ``cfg.run_id`` names the folder; without it, a W&B run's id does. The version of any other
+    logger counts from 0 in that logger's own folder, so it would name the same folder for different
+    runs.
     """
-    if _is_wandb(trainer.logger):
-        version = str(trainer.logger.version)
-        self.wandb_run_id = version
-    else:
-        version = f"offline-{secrets.token_hex(4)}"
-    version = trainer.strategy.broadcast(version)
+    self.wandb_run_id = _wandb_version(trainer)
+    chosen = OmegaConf.select(self.cfg, "run_id", default=None) or self.wandb_run_id
+    version = trainer.strategy.broadcast(str(chosen or f"offline-{secrets.token_hex(4)}"))
     self.path = self.logdir / version
     # No "=": a path with one must be quoted twice on Hydra's command line.
     self.ckpt_placeholder = f"{self.cfg.name}-{version}-ep{{}}.ckpt"
-    self.last_ckpt = None
+    # A run that goes on in its folder replaces the checkpoint that it started from.
+    resumed = Path(trainer.ckpt_path) if trainer.ckpt_path else None
+    is_own = resumed is not None and resumed.parent.resolve() == self.path.resolve()
+    self.last_ckpt = self.path / resumed.name if resumed is not None and is_own else None
     if trainer.is_global_zero:
         os.makedirs(self.path, exist_ok=True)
 
@@ -67,15 +71,19 @@ def save_args(self: Any, trainer: Any) -> None:
         (self.path / "args.json").write_text(text)
 
 
-def save(self: Any, trainer: Any) -> None:
+def save(self: Any, trainer: Any, suffix: str = "") -> None:
     """Write a checkpoint and remove the previous one; to be called on every rank.
 
     Collecting the state is a collective operation: calling it on rank 0 alone waits for ever.
+    Whoever looks into the folder meanwhile finds whole checkpoints only.
     """
     if trainer.sanity_checking:
         return
-    ckpt = self.path / self.ckpt_placeholder.format(trainer.current_epoch)
-    trainer.save_checkpoint(ckpt)
+    ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
+    unfinished = ckpt.with_suffix(".partial")
+    trainer.save_checkpoint(unfinished, weights_only=False)
+    if trainer.is_global_zero:
+        os.replace(unfinished, ckpt)
     if trainer.is_global_zero and self.last_ckpt not in (None, ckpt) and not self.keep_prev:
         Path(self.last_ckpt).unlink(missing_ok=True)
     self.last_ckpt = ckpt
@@ -84,7 +92,8 @@ def save(self: Any, trainer: Any) -> None:
 def on_train_epoch_end(self: Any, trainer: Any, pl_module: Any) -> None:
     """Save every ``frequency`` epochs, and after the last one."""
     epoch = trainer.current_epoch
-    is_last = trainer.max_epochs is not None and epoch + 1 == trainer.max_epochs
+    is_last = trainer.should_stop or epoch + 1 == trainer.max_epochs
+    is_last = is_last or 0 < trainer.max_steps <= trainer.global_step
     if epoch % self.frequency == 0 or is_last:
         self.save(trainer)
 

@@ -1,0 +1,19 @@
+"""Probes a checkpoint: ``python main_linear.py --config-name linear.yaml …``.
+
+The checkpoint is named by ``pretrained_feature_extractor=<checkpoint or its folder>``.
+"""
+
+import hydra
+from omegaconf import DictConfig
+
+from solo_margins import runner
+
+
+@hydra.main(version_base="1.2")
+def main(cfg: DictConfig) -> None:
+    """Train a linear classifier on the checkpoint's backbone, as the configuration says."""
+    runner.run_as_program(runner.linear, cfg)
+
+
+if __name__ == "__main__":
+    main()

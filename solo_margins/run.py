@@ -1,0 +1,80 @@
+"""Runs a program of solo-learn, untouched, with our methods registered.
+
+    python -m solo_margins.run main_knn.py --pretrained_checkpoint_dir <folder> …
+
+For programs that do not start Hydra, such as ``main_knn.py`` and ``main_umap.py``, and as well for
+those that do. A program that is not found here is looked for beside the installed solo-learn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from solo_margins import host
+from solo_margins.runner.program import SetupError, explained, run_as_program
+
+USAGE = "Usage: python -m solo_margins.run <program.py> [arguments of the program]"
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a Python program by its path, as if it had been started itself."""
+    if not arguments or arguments[0].startswith("-"):
+        raise SetupError(USAGE)
+    with explained():
+        program = _find(arguments[0])
+        host.load()
+        _use_image_size_of(arguments[1:])
+    sys.argv[:] = [str(program), *arguments[1:]]
+    sys.path[0] = str(program.parent)
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    except (AssertionError, RuntimeError) as error:
+        if not _is_missing_cuda(error):
+            raise
+        raise SetupError(
+            f"{program.name} needs a CUDA device, and there is none; "
+            "`python -m solo_margins.runner.knn` computes kNN accuracies on the CPU."
+        ) from error
+
+
+def _find(given: str) -> Path:
+    from solo_margins.host.detect import host_folder
+
+    beside_host = host_folder().parent / given
+    for candidate in (Path(given), beside_host):
+        if candidate.is_file():
+            return candidate.resolve()
+    raise ValueError(f"There is no program {given}, neither here nor at {beside_host}.")
+
+
+def _use_image_size_of(arguments: Sequence[str]) -> None:
+    """Let a program that reads a checkpoint's folder see images as the pretraining did.
+
+    Such a program parses no configuration, and solo-learn would show custom data at 224 pixels.
+    """
+    from omegaconf import OmegaConf
+
+    from solo_margins.host import recipe
+
+    option = "--pretrained_checkpoint_dir"
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, _, value = argument.partition("=")
+        if name == option:
+            args = Path(value or following) / "args.json"
+            if args.is_file():
+                recipe.remember(OmegaConf.create(json.loads(args.read_text())))
+
+
+def _is_missing_cuda(error: Exception) -> bool:
+    import torch
+
+    return not torch.cuda.is_available() and bool(re.search(r"CUDA|NVIDIA", str(error)))
+
+
+if __name__ == "__main__":
+    run_as_program(run, sys.argv[1:])

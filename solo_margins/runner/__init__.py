@@ -1,0 +1,54 @@
+"""Pretraining and linear probing as functions of a configuration, on either form of solo-learn.
+
+``main_pretrain.py`` and ``main_linear.py`` are thin programs on top of them. Nothing heavy is
+imported before a function is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from solo_margins.runner.program import SetupError, TrainingInterrupted, run_as_program
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from solo_margins.runner.training import RunResult
+
+__all__ = ["SetupError", "TrainingInterrupted", "linear", "pretrain", "run_as_program"]
+
+
+def pretrain(cfg: DictConfig) -> RunResult:
+    """Pretrain a backbone and return where its checkpoint is and how it did.
+
+    Args:
+        cfg: a pretraining configuration with solo-learn's keys. Read besides them, all optional:
+            ``run_id`` (name of the run's folder in ``<checkpoint.dir>/<method>/``; a fresh one by
+            default), ``loggers.csv`` (true), ``loggers.tensorboard`` (false), and every argument
+            of Lightning's ``Trainer``.
+
+    Raises:
+        SetupError: the configuration cannot be run; the message says what is wrong.
+        TrainingInterrupted: Ctrl-C was pressed; it carries the checkpoint that was saved.
+    """
+    from solo_margins.runner.pretraining import pretrain as implementation
+
+    return implementation(cfg)
+
+
+def linear(cfg: DictConfig) -> RunResult:
+    """Train a linear classifier on a pretrained backbone and return its validation accuracy.
+
+    Args:
+        cfg: a linear configuration with solo-learn's keys. ``pretrained_feature_extractor`` names
+            a checkpoint or the folder of its run; what the configuration leaves open of
+            ``backbone``, ``pretrain_method``, ``data`` and ``data.augmentations`` is taken from
+            the ``args.json`` beside it. The optional keys of :func:`pretrain` are read here too.
+
+    Raises:
+        SetupError: the configuration cannot be run; the message says what is wrong.
+        TrainingInterrupted: Ctrl-C was pressed; it carries the checkpoint that was saved.
+    """
+    from solo_margins.runner.probing import linear as implementation
+
+    return implementation(cfg)

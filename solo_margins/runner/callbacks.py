@@ -1,0 +1,61 @@
+"""What a training shows and logs besides its own metrics."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from solo_margins import host
+
+
+class GradientNorm(host.pl.Callback):
+    """Logs the Euclidean norm of the gradient before clipping.
+
+    ``grad_norm`` is that of all parameters, the one which ``gradient_clip_val`` limits;
+    ``grad_norm_backbone`` leaves out heads and online classifiers. A large positive scale acts on
+    them like a larger learning rate.
+    """
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Log the norms in steps that are logged."""
+        stepped = trainer.fit_loop.epoch_loop._batches_that_stepped
+        if not trainer.loggers or (stepped + 1) % trainer.log_every_n_steps:
+            return
+        norms = {"grad_norm": gradient_norm(pl_module)}
+        backbone = getattr(pl_module, "backbone", None)
+        if backbone is not None and any(p.requires_grad for p in backbone.parameters()):
+            norms["grad_norm_backbone"] = gradient_norm(backbone)
+        pl_module.log_dict(norms, on_step=True, on_epoch=False)
+
+
+def gradient_norm(module: Any) -> Tensor:
+    """Return the norm of all gradients of a module, 0 when there are none."""
+    gradients = [p.grad.detach() for p in module.parameters() if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+
+
+class ProgressBar(host.pl.callbacks.TQDMProgressBar):
+    """Lightning's bar with losses and accuracies: live on a terminal, once an epoch in a file.
+
+    Args:
+        batches_per_epoch: number of training batches in an epoch.
+    """
+
+    def __init__(self, batches_per_epoch: int) -> None:
+        # Every refresh reads metrics, which waits for the device.
+        updates_per_epoch = 50 if sys.stdout.isatty() else 1
+        super().__init__(refresh_rate=max(1, batches_per_epoch // updates_per_epoch))
+
+    def get_metrics(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
+        """Return the step's losses and the last validation's accuracies."""
+        return {
+            name.removesuffix("_step"): f"{float(value):.3g}"
+            for name, value in trainer.callback_metrics.items()
+            if name.endswith("loss_step") or re.fullmatch(r"val_(knn_)?acc1", name)
+        }

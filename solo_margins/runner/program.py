@@ -1,0 +1,112 @@
+"""How a program ends: one sentence and an exit code instead of a stack trace."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+
+
+class SetupError(ValueError):
+    """A run cannot start as it is configured; the message is one sentence for the user."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a training.
+
+    Attributes:
+        checkpoint: the checkpoint to continue from, if there is one.
+    """
+
+    def __init__(self, message: str, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.checkpoint = checkpoint
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what a wrong configuration raises during set-up into a :class:`SetupError`."""
+    try:
+        yield
+    except SetupError:
+        raise
+    except Exception as error:
+        sentence = _sentence_for(error)
+        if sentence is None:
+            raise
+        raise SetupError(sentence) from error
+
+
+def _sentence_for(error: Exception) -> str | None:
+    """Return one line for an error that a user can mend, None for any other."""
+    family = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
+    if "omegaconf.errors.OmegaConfBaseException" in family:
+        key = getattr(error, "full_key", None)
+        reason = str(error).splitlines()[0]
+        return f"The configuration is wrong at {key}: {reason}" if key else reason
+    if isinstance(error, AssertionError):
+        return _assertion(error)
+    if isinstance(error, ImportError):
+        # Python's own import errors name the module: those are not the user's to mend.
+        return _one_line(error) if error.name is None else None
+    mendable = (ValueError, NotImplementedError, FileNotFoundError, NotADirectoryError)
+    if isinstance(error, (*mendable, PermissionError)) or any(
+        name.endswith(".MisconfigurationException") for name in family
+    ):
+        return _one_line(error)
+    return None
+
+
+def _assertion(error: AssertionError) -> str | None:
+    """Explain one of solo-learn's checks, most of which carry no message."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    if "solo" not in Path(frame.filename).parts:
+        return None
+    reason = _one_line(error) or f"it requires `{(frame.line or '').removeprefix('assert ')}`."
+    return f"solo-learn refuses the configuration: {reason}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def wants_traces() -> bool:
+    """Tell whether the user has asked for full stack traces."""
+    return any(
+        os.environ.get(name, "") not in ("", "0")
+        for name in ("HYDRA_FULL_ERROR", "SOLO_MARGINS_DEBUG")
+    )
+
+
+def run_as_program(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function and end the process as a program should.
+
+    A mistake of the user becomes one sentence on stderr and exit code 1, Ctrl-C one line and exit
+    code 130. Anything unexpected keeps its stack trace, as does everything with
+    ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
+    """
+    try:
+        return function(*arguments)
+    except SetupError as error:
+        if wants_traces():
+            raise
+        print(f"Error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt as interrupt:
+        if is_helper_process():
+            # A helper that ends with an error makes Lightning kill the main process.
+            raise SystemExit(0) from None
+        print(str(interrupt) or "Interrupted before the training began.", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def is_helper_process() -> bool:
+    """Tell whether this process was started by another one to train along with it."""
+    return os.environ.get("LOCAL_RANK", "0") != "0"

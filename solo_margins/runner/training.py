@@ -1,0 +1,177 @@
+"""Runs Lightning's trainer with the loggers, callbacks and folders of a configuration."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins import host
+from solo_margins.runner.callbacks import GradientNorm, ProgressBar
+from solo_margins.runner.interruption import InterruptGuard, StopRequested
+from solo_margins.runner.program import TrainingInterrupted, explained
+from solo_margins.runner.runs import RUN_ID_VARIABLE, Run
+from solo_margins.runner.settings import setting
+
+OURS = ("self", "logger", "callbacks", "enable_checkpointing")
+"""Arguments of the trainer that a configuration cannot set."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves behind."""
+
+    folder: Path
+    """The run's folder: checkpoints, ``args.json`` and ``logs/``."""
+    checkpoint: Path | None
+    """The last checkpoint, or None if none was saved."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last value of every metric that was logged."""
+
+
+def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunResult:
+    """Fit a model and return what it leaves behind; see :func:`solo_margins.runner.pretrain`."""
+    pl = host.pl
+    with explained():
+        checkpointer = _checkpointer(cfg, run)
+        guard = InterruptGuard(checkpointer)
+        loggers = _loggers(cfg, run)
+        batches = _batches_per_epoch(cfg, data)
+        arguments = _trainer_arguments(cfg, batches)
+        # The guard comes first: it must stop before anybody acts on the next batch.
+        callbacks = [guard, GradientNorm()]
+        if checkpointer is not None:
+            callbacks.append(checkpointer)
+        if loggers:
+            callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
+        if arguments.get("enable_progress_bar", True):
+            callbacks.append(ProgressBar(batches or 50))
+        trainer = pl.Trainer(
+            **{"default_root_dir": str(run.folder), **arguments},
+            logger=loggers or False,
+            callbacks=callbacks,
+            enable_checkpointing=False,
+        )
+    _announce(trainer, cfg, run)
+    try:
+        with guard.listening(), warnings.catch_warnings():
+            # The host's loaders pin memory wherever they are; without a GPU that has no effect.
+            warnings.filterwarnings("ignore", message=".*pin_memory.*")
+            trainer.fit(model, **data, ckpt_path=run.resumed_from)
+    except StopRequested:
+        pass
+    except SystemExit:
+        # Lightning ends the process itself on the KeyboardInterrupt of a second Ctrl-C.
+        if not guard.is_requested:
+            raise
+    except RuntimeError as error:
+        if not guard.has_caused(error):
+            raise
+    finally:
+        os.environ.pop(RUN_ID_VARIABLE, None)
+    checkpoint = getattr(checkpointer, "last_ckpt", None) or run.newest_checkpoint()
+    if guard.is_requested or not trainer.state.finished:
+        raise TrainingInterrupted(_farewell(checkpoint, cfg), checkpoint)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    if trainer.is_global_zero:
+        print(f"Checkpoint: {checkpoint or 'none, checkpoint.enabled=false'}")
+        print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
+    return RunResult(run.folder, checkpoint, metrics)
+
+
+def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
+    if not trainer.is_global_zero:
+        return
+    if run.resumed_from is not None:
+        print(f"Continuing from {run.resumed_from}", flush=True)
+    elif cfg.auto_resume.enabled:
+        print("No earlier run with these settings was found: starting a new one.", flush=True)
+    print(f"Run: {run.folder}", flush=True)
+
+
+def _farewell(checkpoint: Path | None, cfg: DictConfig) -> str:
+    if checkpoint is not None:
+        return (
+            f"Interrupted: the last checkpoint is {checkpoint}; the same command with "
+            "auto_resume.enabled=true continues from it."
+        )
+    reason = "" if cfg.checkpoint.enabled else " (checkpoint.enabled=false)"
+    return f"Interrupted: no checkpoint was saved{reason}."
+
+
+def _checkpointer(cfg: DictConfig, run: Run) -> Any:
+    if not cfg.checkpoint.enabled:
+        return None
+    return host.Checkpointer(
+        cfg,
+        logdir=run.folder.parent,
+        frequency=cfg.checkpoint.frequency,
+        keep_prev=cfg.checkpoint.keep_prev,
+    )
+
+
+def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
+    """Return the loggers of a run; each of them keeps what it wrote before a resume."""
+    logs = run.folder / "logs"
+    found: list[Any] = []
+    if setting(cfg, "wandb.enabled", False):
+        found.append(_wandb(cfg, run))
+    if setting(cfg, "loggers.csv", True):
+        found.append(host.pl.loggers.CSVLogger(logs, name="", flush_logs_every_n_steps=10))
+    if setting(cfg, "loggers.tensorboard", False):
+        try:
+            found.append(host.pl.loggers.TensorBoardLogger(logs, name="tensorboard", version=""))
+        except ModuleNotFoundError:
+            raise ValueError(
+                "loggers.tensorboard=true needs TensorBoard, which is not installed: run "
+                "`pip install tensorboard`."
+            ) from None
+    return found
+
+
+def _wandb(cfg: DictConfig, run: Run) -> Any:
+    try:
+        logger = host.pl.loggers.WandbLogger(
+            name=cfg.name,
+            project=cfg.wandb.project,
+            entity=cfg.wandb.entity,
+            offline=cfg.wandb.offline,
+            save_dir=str(run.folder),
+            # The same id as the folder's, so that a resumed run goes on in the same W&B run.
+            id=run.name,
+            resume="allow",
+        )
+    except ModuleNotFoundError:
+        raise ValueError(
+            "wandb.enabled=true needs Weights & Biases, which is not installed: run "
+            "`pip install wandb`."
+        ) from None
+    logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
+    return logger
+
+
+def _batches_per_epoch(cfg: DictConfig, data: dict[str, Any]) -> int | None:
+    """Return the number of training batches in an epoch, where it is known beforehand."""
+    loader = data.get("train_dataloaders")
+    if loader is None:
+        return None
+    limit = setting(cfg, "limit_train_batches", 1.0)
+    batches = int(len(loader) * limit) if isinstance(limit, float) else min(len(loader), limit)
+    return max(1, math.ceil(batches / max(1, len(cfg.devices))))
+
+
+def _trainer_arguments(cfg: DictConfig, batches: int | None) -> dict[str, Any]:
+    """Return every setting of the configuration that is an argument of Lightning's trainer."""
+    known = inspect.signature(host.pl.Trainer.__init__).parameters
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    arguments = {name: settings[name] for name in known if name in settings and name not in OURS}
+    if arguments.get("log_every_n_steps") is None and batches is not None:
+        # Lightning's default of 50 logs nothing at all of a shorter epoch.
+        arguments["log_every_n_steps"] = min(50, batches)
+    return arguments
