@@ -114,13 +114,15 @@ def _messages_on_stderr() -> Iterator[None]:
     """Show our own warnings whatever Hydra has done to Python's logging."""
     ours = logging.getLogger("solo_margins")
     handler = logging.StreamHandler()
-    propagates = ours.propagate
+    propagates, level = ours.propagate, ours.level
     ours.addHandler(handler)
+    ours.setLevel(logging.WARNING)
     ours.propagate = False
     try:
         yield
     finally:
         ours.propagate = propagates
+        ours.setLevel(level)
         ours.removeHandler(handler)
 
 
