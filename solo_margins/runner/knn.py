@@ -46,6 +46,14 @@ SETTINGS: dict[str, Any] = {
 }
 """Every setting of the command line, with its default."""
 
+NUMBERS: dict[str, type[int] | type[float]] = {
+    "data.num_workers": int,
+    "data.augmentations.crop_size": int,
+    "optimizer.batch_size": int,
+    "k": int,
+    "temperature": float,
+}
+
 
 def knn_accuracy(
     backbone: Any,
@@ -135,11 +143,18 @@ def _parse(arguments: Sequence[str]) -> DictConfig:
                 f"{argument!r} is no setting of the form key=value: "
                 f"the keys are {', '.join(SETTINGS)}."
             )
-        # From the text alone: a path may contain a "=" or a quote.
-        is_text = SETTINGS[key] is None and not key.endswith("crop_size")
-        OmegaConf.update(cfg, key, value if is_text else OmegaConf.create(f"v: {value}").v)
+        OmegaConf.update(cfg, key, _number(key, value) if key in NUMBERS else value)
     settings.require(cfg, ["pretrained_feature_extractor"])
     return cfg
+
+
+def _number(key: str, text: str) -> int | float:
+    kind = NUMBERS[key]
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{key} must be {wanted}, got {text!r}.") from None
 
 
 def _loaders_without_augmentation(cfg: DictConfig) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -93,7 +94,8 @@ def run_as_program(function: Callable[..., Any], *arguments: Any) -> Any:
     ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
     """
     try:
-        return function(*arguments)
+        with _messages_on_stderr():
+            return function(*arguments)
     except SetupError as error:
         if wants_traces():
             raise
@@ -105,6 +107,23 @@ def run_as_program(function: Callable[..., Any], *arguments: Any) -> Any:
             raise SystemExit(0) from None
         print(str(interrupt) or "Interrupted before the training began.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
+
+
+@contextmanager
+def _messages_on_stderr() -> Iterator[None]:
+    """Show our own warnings whatever Hydra has done to Python's logging."""
+    ours = logging.getLogger("solo_margins")
+    handler = logging.StreamHandler()
+    propagates, level = ours.propagate, ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.WARNING)
+    ours.propagate = False
+    try:
+        yield
+    finally:
+        ours.propagate = propagates
+        ours.setLevel(level)
+        ours.removeHandler(handler)
 
 
 def is_helper_process() -> bool:

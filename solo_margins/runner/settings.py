@@ -77,7 +77,7 @@ def check_paths(cfg: DictConfig, *keys: str) -> None:
         # Where torchvision downloads to need not exist yet.
         if needed and not (Path(path).is_file() if is_file else Path(path).is_dir()):
             kind = "file" if is_file else "folder"
-            raise ValueError(f"{key}={path} is not an existing {kind} ({os.getcwd()=!s}).")
+            raise ValueError(f"{key}={path} is not an existing {kind} (seen from {os.getcwd()}).")
 
 
 def choose_devices(cfg: DictConfig) -> None:

@@ -1,0 +1,137 @@
+"""Ctrl-C: the step is finished, the checkpoint is whole, the run goes on where it was."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from solo_margins import host, runner
+from solo_margins.host import checkpointing
+
+BATCHES = 4
+
+
+@pytest.fixture
+def interrupting(monkeypatch):
+    """Let MoCo v3 send SIGINT to its own process in a step of one of its hooks."""
+
+    def arrange(hook, when, times=1):
+        class Interrupting(host.MoCoV3):
+            pass
+
+        original = getattr(host.MoCoV3, hook)
+
+        def interrupted(self, *args, **kwargs):
+            if not self.trainer.sanity_checking and when(self.trainer):
+                for _ in range(times):
+                    os.kill(os.getpid(), signal.SIGINT)
+            return original(self, *args, **kwargs)
+
+        setattr(Interrupting, hook, interrupted)
+        monkeypatch.setitem(host.METHODS, "mocov3", Interrupting)
+        return lambda: monkeypatch.setitem(host.METHODS, "mocov3", host.MoCoV3)
+
+    return arrange
+
+
+def load(checkpoint):
+    return torch.load(checkpoint, weights_only=True)
+
+
+def test_the_step_is_finished_and_the_run_goes_on(config, interrupting):
+    before = signal.getsignal(signal.SIGINT)
+    settings = ("max_epochs=3", "auto_resume.enabled=true", "method_kwargs.temperature=0.25")
+    stop = interrupting("training_step", lambda trainer: trainer.global_step == BATCHES + 1)
+    with pytest.raises(runner.TrainingInterrupted) as caught:
+        runner.pretrain(config(*settings))
+    saved = caught.value.checkpoint
+    assert signal.getsignal(signal.SIGINT) is before
+    assert str(saved) in str(caught.value)
+    assert list(saved.parent.glob("*.ckpt")) == [saved]
+    state = load(saved)
+    assert state["global_step"] == BATCHES + 2
+    online, momentum = (
+        state["state_dict"][f"{name}.convolution.weight"]
+        for name in ("backbone", "momentum_backbone")
+    )
+    assert not torch.equal(online, momentum)
+
+    stop()
+    result = runner.pretrain(config(*settings))
+    assert result.folder == saved.parent
+    final = load(result.checkpoint)
+    assert (final["global_step"], final["epoch"]) == (3 * BATCHES, 2)
+    assert list(result.folder.glob("*.ckpt")) == [result.checkpoint]
+
+
+def test_the_saved_momentum_network_has_had_its_update(config, interrupting):
+    # With tau = 0 a finished update leaves the momentum network equal to the online one.
+    settings = ("momentum.base_tau=0", "momentum.final_tau=0", "max_epochs=3")
+    interrupting("training_step", lambda trainer: trainer.global_step == 1)
+    with pytest.raises(runner.TrainingInterrupted) as caught:
+        runner.pretrain(config(*settings))
+    state = load(caught.value.checkpoint)["state_dict"]
+    key = "convolution.weight"
+    assert torch.equal(state[f"backbone.{key}"], state[f"momentum_backbone.{key}"])
+
+
+def test_a_validation_is_left_at_once_and_no_half_accuracy_is_logged(config, interrupting):
+    settings = ("auto_resume.enabled=true", "method_kwargs.temperature=0.25")
+    stop = interrupting("validation_step", lambda trainer: trainer.current_epoch == 0)
+    with pytest.raises(runner.TrainingInterrupted) as caught:
+        runner.pretrain(config(*settings))
+    assert load(caught.value.checkpoint)["global_step"] == BATCHES
+    stop()
+    result = runner.pretrain(config(*settings))
+    final = load(result.checkpoint)
+    assert (final["global_step"], final["epoch"]) == (2 * BATCHES, 1)
+    rows = (result.folder / "logs" / "version_1" / "metrics.csv").read_text().splitlines()
+    column = rows[0].split(",").index("val_acc1")
+    assert sum(bool(row.split(",")[column]) for row in rows[1:]) == 1
+
+
+def test_a_second_ctrl_c_does_not_wait(config, interrupting):
+    interrupting("training_step", lambda trainer: trainer.global_step == BATCHES + 1, times=2)
+    with pytest.raises(runner.TrainingInterrupted) as caught:
+        runner.pretrain(config())
+    assert caught.value.checkpoint.name.endswith("-ep0.ckpt")
+    assert load(caught.value.checkpoint)["global_step"] == BATCHES
+
+
+def test_without_checkpoints_it_says_so(config, interrupting):
+    interrupting("training_step", lambda trainer: trainer.global_step == 1)
+    with pytest.raises(runner.TrainingInterrupted, match=r"no checkpoint.*enabled=false") as caught:
+        runner.pretrain(config("checkpoint.enabled=false"))
+    assert caught.value.checkpoint is None
+
+
+def test_a_program_ends_with_code_130(config, interrupting, capsys):
+    interrupting("training_step", lambda trainer: trainer.global_step == 1)
+    with pytest.raises(SystemExit) as caught:
+        runner.run_as_program(runner.pretrain, config())
+    assert caught.value.code == 130
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("Interrupted: the last checkpoint is ")
+
+
+def test_a_broken_off_write_leaves_no_checkpoint(tmp_path):
+    class Trainer:
+        sanity_checking = False
+        is_global_zero = True
+        current_epoch = 3
+
+        def save_checkpoint(self, path, weights_only):
+            path.write_bytes(b"half")
+            raise OSError("disk full")
+
+    class Checkpointer:
+        path = tmp_path
+        ckpt_placeholder = "x-ep{}.ckpt"
+        last_ckpt = tmp_path / "x-ep2.ckpt"
+        keep_prev = False
+
+    Checkpointer.last_ckpt.write_bytes(b"whole")
+    with pytest.raises(OSError, match="disk full"):
+        checkpointing.save(Checkpointer(), Trainer())
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["x-ep2.ckpt"]

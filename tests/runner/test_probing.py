@@ -1,0 +1,139 @@
+"""Linear probes and kNN of real checkpoints."""
+
+import json
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from solo_margins import host, runner
+from solo_margins.runner.checkpoints import fill_from_pretraining, pretrained_backbone
+from solo_margins.runner.knn import knn, knn_accuracy
+
+
+@pytest.fixture
+def checkpoint(config):
+    """A checkpoint of a short pretraining."""
+    return runner.pretrain(config("method=simclr", "max_epochs=1")).checkpoint
+
+
+def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
+    checkpoint, linear_config, tmp_path, capsys
+):
+    result = runner.linear(linear_config(checkpoint))
+    assert result.folder.parent == tmp_path / "runs" / "linear"
+    args = json.loads((result.folder / "args.json").read_text())
+    assert args["backbone"]["name"].startswith("tiny_network")
+    assert args["pretrain_method"] == "simclr"
+    assert args["data"]["augmentations"]["crop_size"] == 16
+    state = torch.load(result.checkpoint, weights_only=True)["state_dict"]
+    pretrained = torch.load(checkpoint, weights_only=True)["state_dict"]
+    key = "backbone.convolution.weight"
+    assert torch.equal(state[key], pretrained[key])
+    # Brightness tells the three classes apart.
+    assert result.metrics["val_acc1"] > 50
+    said = capsys.readouterr().out
+    assert f"Validation accuracy: {result.metrics['val_acc1']:.2f} %" in said
+    assert (result.folder / "logs" / "version_0" / "metrics.csv").is_file()
+
+
+def test_a_runs_folder_means_its_newest_checkpoint(checkpoint, linear_config):
+    result = runner.linear(linear_config(checkpoint.parent, "max_epochs=1"))
+    args = json.loads((result.folder / "args.json").read_text())
+    assert args["pretrained_feature_extractor"] == str(checkpoint)
+
+
+def test_older_keys_are_renamed_with_a_message(checkpoint, linear_config, caplog):
+    content = torch.load(checkpoint, weights_only=True)
+    content["state_dict"] = {
+        key.replace("backbone.", "encoder."): value for key, value in content["state_dict"].items()
+    }
+    torch.save(content, checkpoint)
+    runner.linear(linear_config(checkpoint, "max_epochs=1"))
+    assert "encoder.*" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("pretrained_feature_extractor=/nowhere.ckpt", r"/nowhere\.ckpt does not exist"),
+        ("pretrained_feature_extractor=null", r"needs a value for pretrained_feature_extractor"),
+        ("backbone.name=resnet18", r"holds another backbone"),
+        ("data.val_path=null", r"data\.val_path has no value"),
+    ],
+)
+def test_mistakes_are_explained(checkpoint, linear_config, override, message):
+    with pytest.raises(runner.SetupError, match=message):
+        runner.linear(linear_config(checkpoint, override))
+
+
+def test_without_args_the_backbone_must_be_named(checkpoint, linear_config):
+    (checkpoint.parent / "args.json").unlink()
+    with pytest.raises(runner.SetupError, match=r"needs a value for backbone\.name"):
+        runner.linear(linear_config(checkpoint))
+
+
+def test_mixup_and_label_smoothing(checkpoint, linear_config):
+    mixed = linear_config(checkpoint, "mixup=0.2", "label_smoothing=0.1", "max_epochs=1")
+    assert "val_acc1" in runner.linear(mixed).metrics
+    smoothed = linear_config(checkpoint, "label_smoothing=0.1", "max_epochs=1")
+    assert "val_acc1" in runner.linear(smoothed).metrics
+
+
+def test_the_stem_is_that_of_the_pretraining_data(tmp_path):
+    described = {"backbone": {"name": "resnet18"}, "data": {"dataset": "cifar10"}, "method": "byol"}
+    args = OmegaConf.create(described)
+    stem = host.build_backbone(args).conv1
+    path = tmp_path / "x.ckpt"
+    state = host.build_backbone(args).state_dict()
+    torch.save({"state_dict": {f"backbone.{k}": v for k, v in state.items()}}, path)
+    cfg = OmegaConf.create({"data": {"dataset": "custom"}})
+    fill_from_pretraining(cfg, args)
+    assert cfg.pretrain_method == "byol"
+    backbone = pretrained_backbone(cfg, path, args)
+    assert backbone.conv1.kernel_size == stem.kernel_size == (3, 3)
+    assert cfg.data.dataset == "custom"
+
+
+def separable(number, offset=0.0):
+    labels = torch.arange(number) % 6
+    features = nn.functional.one_hot(labels, 6).float() + offset
+    return DataLoader(TensorDataset(features, labels), batch_size=4)
+
+
+def test_knn_of_separable_and_of_shuffled_features():
+    network = nn.Sequential(nn.Dropout(0.9), nn.Identity())
+    found = knn_accuracy(network, separable(24), separable(12, 0.01), 3, 0.07, "cpu")
+    assert found == {"acc1": 100.0, "acc5": 100.0}
+    assert network.training, "the network's mode is the caller's"
+    wrong = separable(24)
+    images, labels = wrong.dataset.tensors
+    shifted = DataLoader(TensorDataset(images, (labels + 1) % 6), batch_size=4)
+    assert knn_accuracy(network, shifted, separable(12), 3, 0.07, "cpu")["acc1"] == 0.0
+    with pytest.raises(ValueError, match=r"k must be .* got 0"):
+        knn_accuracy(network, shifted, shifted, k=0)
+
+
+def test_knn_of_a_checkpoint_uses_its_own_data(checkpoint, capsys):
+    found = knn([f"pretrained_feature_extractor={checkpoint}", "k=3", "device=cpu"])
+    assert found["acc1"] > 50
+    assert f"acc1 = {found['acc1']:.2f} %" in capsys.readouterr().out
+    assert found == knn([f"pretrained_feature_extractor={checkpoint.parent}", "k=3"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("neighbours=3", r"'neighbours=3' is no setting.*temperature"),
+        ("--k", r"'--k' is no setting"),
+        ("k=many", r"k must be a whole number, got 'many'"),
+        ("temperature=0", r"temperature must be above 0"),
+        ("distance=l1", r"distance must be one of cosine, euclidean"),
+        ("data.val_path=/nowhere", r"data\.val_path=/nowhere is not"),
+    ],
+)
+def test_mistakes_on_the_knn_command_line(checkpoint, argument, message):
+    with pytest.raises(runner.SetupError, match=message):
+        knn([f"pretrained_feature_extractor={checkpoint}", argument])
