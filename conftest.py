@@ -1,9 +1,14 @@
-"""Puts this checkout, and solo-learn's if ``SOLO_LEARN_SRC`` names one, first on the path."""
+"""Options and paths of the suite.
+
+This checkout, and solo-learn's if ``SOLO_LEARN_SRC`` names one, come first on the path.
+"""
 
 import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent
 first = [str(ROOT)]
@@ -22,12 +27,27 @@ def _modules_of_absent_packages():
         present = form()
     except HostNotFoundError:
         present = None
+        for part in ("host", "methods", "runner"):
+            yield f"tests/{part}/*"
         yield "solo_margins/methods/*"
-        yield "tests/host/*"
+        yield "solo_margins/runner/*"
     for other in {"main", "pypi"} - {present}:
         yield f"solo_margins/host/{other}_form/*"
     if not find_spec("nvidia") or not find_spec("nvidia.dali"):
         yield "solo_margins/host/pypi_form/dali.py"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run the tests that take long, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--full"):
+        return
+    skip = pytest.mark.skip(reason="takes long: bash scripts/test.sh --full runs it")
+    for item in items:
+        if "full" in item.keywords:
+            item.add_marker(skip)
 
 
 collect_ignore_glob = list(_modules_of_absent_packages())

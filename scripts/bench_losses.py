@@ -31,8 +31,9 @@ from solo_margins.losses import Margins, simclr_margin_loss_func
 DIMENSIONS = 128
 TEMPERATURE = 0.1
 ALL_MARGINS = Margins(0.2, 0.1, 2.0, 1.5, 0.5)
-REPEATS = {256: 100, 1024: 25, 2048: 12, 4096: 8}
-SECONDS_EACH = 6.0  # after which a slow contender is not repeated any more
+PAIRS = (256, 1024, 2048, 4096)
+TURNS = 400
+SECONDS_EACH = 5.0  # after which a contender is not repeated any more, two turns at least
 Step = Callable[[Tensor], None]
 
 # What all margins on may cost, as multiples of the named contender, by number of pairs.
@@ -163,7 +164,7 @@ def embeddings(pairs: int) -> Tensor:
     return torch.cat([first, second]).requires_grad_()
 
 
-def measure(pairs: int, repeats: int, compiled: bool) -> dict[str, float]:
+def measure(pairs: int, seconds_each: float, compiled: bool) -> dict[str, float]:
     """Return the best time of every contender in seconds, all run in turn."""
     z = embeddings(pairs)
     steps = contenders(pairs, compiled)
@@ -173,10 +174,10 @@ def measure(pairs: int, repeats: int, compiled: bool) -> dict[str, float]:
         step(z)
     order = list(steps.items())
     shuffle = random.Random(0).shuffle
-    for turn in range(repeats):
+    for turn in range(TURNS):
         shuffle(order)  # who ran before leaves its mark on caches
         for name, step in order:
-            if turn >= 2 and spent[name] > SECONDS_EACH:
+            if turn >= 2 and spent[name] > seconds_each:
                 continue
             start = time.perf_counter()
             step(z)
@@ -278,9 +279,9 @@ def write_plot(rows: list[dict[str, str]], path: Path) -> None:
 def main() -> None:
     """Run the benchmark and write its table, CSV and plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, nargs="+", default=list(REPEATS))
+    parser.add_argument("--pairs", type=int, nargs="+", default=list(PAIRS))
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=float, default=1.0, help="factor on the repetitions")
+    parser.add_argument("--seconds", type=float, default=SECONDS_EACH, help="for each contender")
     parser.add_argument("--output", type=Path, default=Path("outputs/bench_losses"))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-memory", action="store_true", help="leave the memory part out")
@@ -296,8 +297,7 @@ def main() -> None:
     for threads in arguments.threads:
         torch.set_num_threads(threads)
         for pairs in arguments.pairs:
-            repeats = max(2, round(REPEATS.get(pairs, 4) * arguments.repeats))
-            best = measure(pairs, repeats, compiled=not arguments.no_compile)
+            best = measure(pairs, arguments.seconds, compiled=not arguments.no_compile)
             print_table(threads, pairs, best)
             rows += [
                 {
