@@ -38,10 +38,12 @@ def _modules_of_absent_packages():
 
 
 def pytest_addoption(parser):
+    """Add ``--full``."""
     parser.addoption("--full", action="store_true", help="run the tests that take long, too")
 
 
 def pytest_collection_modifyitems(config, items):
+    """Skip what only ``--full`` runs."""
     if config.getoption("--full"):
         return
     skip = pytest.mark.skip(reason="takes long: bash scripts/test.sh --full runs it")

@@ -173,7 +173,7 @@ def _symmetric(
     size = vectors.shape[0]
     strips = row_tiles(size, size, setting.tile_size, vectors.device)
     tile = strips[0].stop
-    scaled = vectors / setting.temperature
+    sharpness = 1.0 / setting.temperature
     triangle = sum((strip.stop - strip.start) * (size - strip.start) for strip in strips)
     keep = needs_gradient and (
         len(strips) == 1
@@ -186,7 +186,8 @@ def _symmetric(
     def exponentials(strip: slice, at: int) -> Tensor:
         shape = (strip.stop - strip.start, size - strip.start)
         out = buffer[at : at + shape[0] * shape[1]].view(shape)
-        torch.mm(scaled[strip], vectors[strip.start :].t(), out=out).exp_()
+        right = vectors[strip.start :].t()
+        torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
         left_out = excluded[strip]
         if strip.start > 0:
             # What lies left of the triangle is not in this strip; excluding self twice is harmless.

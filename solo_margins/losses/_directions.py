@@ -14,6 +14,25 @@ def smallest_norm(dtype: torch.dtype) -> float:
     return 1e-12 if dtype == torch.float32 else torch.finfo(dtype).tiny
 
 
+def _is_ordinary(length: Tensor) -> bool:
+    """Whether all lengths are far from under- and overflow; a GPU is not made to wait for it."""
+    if length.device.type != "cpu":
+        return False
+    shortest, longest = torch.aminmax(length)
+    return shortest.item() > 1e-10 and longest.item() < 1e15  # False for a NaN
+
+
+def _careful_unit(wide: Tensor, smallest: float) -> tuple[Tensor, Tensor]:
+    """Return unit vectors and inverse lengths of rows that may be huge, tiny or zero."""
+    # Dividing by the largest entry first keeps squares in range.
+    largest = wide.abs().amax(dim=1, keepdim=True).clamp_min_(torch.finfo(wide.dtype).tiny)
+    scaled = wide / largest
+    length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    missing = length * largest < smallest
+    inverse = length.reciprocal_().masked_fill_(missing, 0.0)
+    return scaled.mul_(inverse), inverse / largest
+
+
 class _UnitVectors(torch.autograd.Function):
     """Normalise rows in float32 or better; rows without a direction become zero, gradient too."""
 
@@ -22,14 +41,13 @@ class _UnitVectors(torch.autograd.Function):
         """Return the rows of ``x`` at length one."""
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         wide = x.to(compute)
-        # Dividing by the largest entry first keeps squares of huge and tiny entries in range.
-        largest = wide.abs().amax(dim=1, keepdim=True).clamp_min_(torch.finfo(compute).tiny)
-        scaled = wide / largest
-        length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-        missing = length * largest < smallest_norm(x.dtype)
-        inverse = length.reciprocal_().masked_fill_(missing, 0.0)
-        unit = scaled.mul_(inverse)
-        ctx.save_for_backward(unit, inverse / largest)
+        length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+        if _is_ordinary(length):
+            inverse = length.reciprocal_()
+            unit = wide * inverse
+        else:
+            unit, inverse = _careful_unit(wide, smallest_norm(x.dtype))
+        ctx.save_for_backward(unit, inverse)
         ctx.dtype = x.dtype
         return unit
 
@@ -74,14 +92,15 @@ def angles_between(first: Tensor, second: Tensor) -> Angles:
     arccos of a dot product is off by up to 5e-4 in float32. A pair with a zero vector is at π/2.
     """
     dot = torch.linalg.vecdot(first, second)
-    side = torch.copysign(torch.ones_like(dot), dot)
+    side = torch.ones_like(dot).copysign_(dot)
     half = torch.linalg.vector_norm(difference(first, second, side), dim=-1).mul_(0.5)
     # Exactly 0 is a right angle, also where a zero vector is the reason.
     half = half.masked_fill_(dot == 0, math.sqrt(0.5))
     square = half.square()
     narrow = half.asin().mul_(2.0)
     return Angles(
-        angle=torch.where(side < 0, math.pi - narrow, narrow),
+        # narrow on the near side, π - narrow on the far one
+        angle=torch.addcmul((1.0 - side).mul_(math.pi / 2), side, narrow),
         cosine=torch.addcmul(side, side, square, value=-2.0),
         sine=(1.0 - square).sqrt_().mul_(half).mul_(2.0),
         side=side,

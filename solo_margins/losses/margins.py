@@ -109,12 +109,13 @@ class Margins:
         return shifted.abs() if self.beyond_pi == "monotone" else shifted
 
     def angle_weight(self, angle: Tensor) -> Tensor:
-        r"""Return :math:`s \cdot \mathrm{curve}(\theta)`, the weight of a positive."""
+        r"""Return :math:`s \cdot \mathrm{curve}(\theta)` for angles in [0, π]."""
         if math.isinf(self.curvature):
             return torch.full_like(angle, self.positive_scale)
-        share = (angle / math.pi).abs_().clamp_(max=1.0)
+        # π in float32 is a little more than π.
+        share = (angle / math.pi).clamp_(max=1.0)
         if self.curve == "power":
-            return self.positive_scale - self.positive_scale * share.pow_(self.curvature)
+            return share.pow_(self.curvature).mul_(-self.positive_scale).add_(self.positive_scale)
         # 1 / c overflows for the smallest c; the largest float has the same limit.
         return self.positive_scale * (1.0 - share).pow(min(1.0 / self.curvature, 1e300))
 
