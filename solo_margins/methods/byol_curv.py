@@ -37,9 +37,7 @@ class BYOLCurv(host.BYOL):
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
         """Return the configuration with BYOL's defaults and all margins written out."""
         cfg = host.BYOL.add_and_assert_specific_cfg(cfg)
-        cfg = complete_method_settings(
-            cfg, ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim")
-        )
+        cfg = complete_method_settings(cfg)
         if cfg.method_kwargs.margins.attenuation != 0.0:
             raise ValueError(
                 "method_kwargs.margins.attenuation must be 0 for method=byol_curv, which has no "

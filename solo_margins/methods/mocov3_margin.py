@@ -36,8 +36,7 @@ class MoCoV3Margin(host.MoCoV3):
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
         """Return the configuration with MoCo v3's defaults and all margins written out."""
         cfg = host.MoCoV3.add_and_assert_specific_cfg(cfg)
-        known = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature")
-        return complete_method_settings(cfg, known)
+        return complete_method_settings(cfg)
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the symmetric contrastive loss with margins plus the online classifier's loss."""

@@ -11,6 +11,15 @@ from solo_margins.losses.margins import FIELDS, Margins
 # YAML writes infinity as .inf; on Hydra's command line that stays a word.
 INFINITY_WORDS = (".inf", "inf", "infinity")
 
+# A data set's recipe sets the heads of every method, so each accepts what another needs.
+METHOD_SETTINGS = (
+    "proj_output_dim",
+    "proj_hidden_dim",
+    "pred_hidden_dim",
+    "temperature",
+    "margins",
+)
+
 
 def margins_from(settings: Mapping[str, Any] | None) -> Margins:
     """Return the margins that ``method_kwargs.margins`` describes; absent fields are off.
@@ -42,23 +51,17 @@ subtractive, positive_scale, curvature, attenuation, attenuation_type, curve, be
         raise ValueError(f"method_kwargs.margins.{reason}") from None
 
 
-def complete_method_settings(cfg: DictConfig, known: tuple[str, ...]) -> DictConfig:
+def complete_method_settings(cfg: DictConfig) -> DictConfig:
     """Return the configuration with every field of the margins written out.
 
-    Args:
-        cfg: the configuration of a method.
-        known: the settings in ``method_kwargs`` that the method has besides ``margins``.
-
     Raises:
-        ValueError: ``method_kwargs`` holds a setting that the method does not have, or margins that
-            are impossible.
+        ValueError: ``method_kwargs`` holds an unknown setting, or margins that are impossible.
     """
-    settings = cfg.method_kwargs
-    for name in settings:
-        if name not in (*known, "margins"):
+    for name in cfg.method_kwargs:
+        if name not in METHOD_SETTINGS:
             raise ValueError(
                 f"method_kwargs has no setting {name!r} for method={cfg.method}; "
-                f"it has {', '.join((*known, 'margins'))}"
+                f"its settings are {', '.join(METHOD_SETTINGS)}"
             )
     margins = margins_from(OmegaConf.select(cfg, "method_kwargs.margins", default=None))
     OmegaConf.update(cfg, "method_kwargs.margins", asdict(margins), force_add=True)

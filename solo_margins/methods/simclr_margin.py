@@ -37,7 +37,7 @@ class SimCLRMargin(host.SimCLR):
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
         """Return the configuration with SimCLR's defaults and all margins written out."""
         cfg = host.SimCLR.add_and_assert_specific_cfg(cfg)
-        return complete_method_settings(cfg, ("proj_output_dim", "proj_hidden_dim", "temperature"))
+        return complete_method_settings(cfg)
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the contrastive loss with margins, small crops included, plus the classifier's."""

@@ -109,7 +109,7 @@ def test_margins_reach_the_method_and_are_written_out(config):
         (
             "mocov3_margin",
             "method_kwargs.margin.angular=0.5",
-            "method_kwargs has no setting 'margin' for method=mocov3_margin; it has ",
+            "method_kwargs has no setting 'margin' for method=mocov3_margin; its settings are ",
         ),
         (
             "mocov3_margin",

@@ -151,7 +151,7 @@ def test_a_program_without_hydra_knows_our_methods_and_the_image_size(start, fin
 @pytest.mark.skipif(host.FORM != "main", reason="the release ships no programs")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="solo-learn's program works on a GPU")
 def test_the_hosts_knn_program_starts_and_says_what_it_lacks(
-    start, finish, config, images, tmp_path
+    start, finish, config, image_folder, tmp_path
 ):
     from solo_margins import runner
 
@@ -160,7 +160,7 @@ def test_the_hosts_knn_program_starts_and_says_what_it_lacks(
         start(
             *("-m", "solo_margins.run", "main_knn.py"),
             *("--dataset", "custom", "--pretrained_checkpoint_dir", run.folder),
-            *("--train_data_path", images / "train", "--val_data_path", images / "val"),
+            *("--train_data_path", image_folder / "train", "--val_data_path", image_folder / "val"),
             *("--batch_size", 8, "--num_workers", 0, "--k", 3, "--temperature", 0.1),
             *("--distance_function", "cosine", "--feature_type", "backbone"),
         )

@@ -106,8 +106,8 @@ def test_any_way_to_write_one_device_works_without_a_gpu(config, devices):
         assert runner.pretrain(config(*settings, "max_epochs=1")).checkpoint
 
 
-def test_images_without_classes_and_without_validation(config, images):
-    flat = f"data.train_path={images / 'flat'}"
+def test_images_without_classes_and_without_validation(config, image_folder):
+    flat = f"data.train_path={image_folder / 'flat'}"
     result = runner.pretrain(config(flat, "data.val_path=null", "data.no_labels=true"))
     assert result.checkpoint.is_file()
     assert "val_acc1" not in result.metrics
@@ -128,10 +128,10 @@ def test_validation_sees_images_of_the_recipes_size(config):
         network = original()
         return network
 
-    [name] = [n for n in host.BaseMethod._BACKBONES if n.startswith("tiny_network_of_the_runner")]
-    original = host.BaseMethod._BACKBONES[name]
-    host.BaseMethod._BACKBONES[name] = remember
-    runner.pretrain(config("max_epochs=1", "method=simclr"))
+    cfg = config("max_epochs=1", "method=simclr")
+    original = host.BaseMethod._BACKBONES[cfg.backbone.name]
+    host.BaseMethod._BACKBONES[cfg.backbone.name] = remember
+    runner.pretrain(cfg)
     assert network.sizes_seen == {(16, 16)}
 
 

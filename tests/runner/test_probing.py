@@ -25,7 +25,7 @@ def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
     result = runner.linear(linear_config(checkpoint))
     assert result.folder.parent == tmp_path / "runs" / "linear"
     args = json.loads((result.folder / "args.json").read_text())
-    assert args["backbone"]["name"].startswith("tiny_network")
+    assert args["backbone"]["name"] == "tiny_resnet_like"
     assert args["pretrain_method"] == "simclr"
     assert args["data"]["augmentations"]["crop_size"] == 16
     state = torch.load(result.checkpoint, weights_only=True)["state_dict"]

@@ -1,0 +1,54 @@
+"""Our own configurations, from pretraining to the probe, on the embedded digits."""
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from solo_margins import runner
+from solo_margins.recipes import CELLS
+from solo_margins.runner.knn import knn
+
+QUICK = [
+    "optimizer.batch_size=32",
+    "data.num_workers=0",
+    "max_epochs=1",
+    "limit_train_batches=3",
+    "limit_val_batches=2",
+    "accelerator=cpu",
+    "+enable_progress_bar=false",
+    "+enable_model_summary=false",
+]
+
+
+def configured(name, *overrides):
+    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+        return compose(name, overrides=[*QUICK, *overrides])
+
+
+@pytest.mark.parametrize("method", CELLS)
+def test_from_pretraining_to_the_probe(method, tmp_path):
+    folder = f"checkpoint.dir={tmp_path}"
+    pretrained = runner.pretrain(configured(f"{method}.yaml", folder, "knn_eval.enabled=true"))
+    assert pretrained.checkpoint.parent == pretrained.folder
+    assert {"val_acc1", "val_knn_acc1"} <= pretrained.metrics.keys()
+    settings = [folder, f"pretrained_feature_extractor={pretrained.checkpoint}"]
+    probed = runner.linear(configured("linear.yaml", *settings))
+    assert 0 <= probed.metrics["val_acc1"] <= 100
+    if method == "simclr_margin":
+        neighbours = knn([settings[1], "k=5", "data.num_workers=0"])
+        # Three steps are nearly no training; chance is 10 %.
+        assert neighbours["acc1"] > 30
+
+
+def test_a_folder_without_classes_trains(tmp_path, image_folder):
+    cfg = configured(
+        "simclr_margin.yaml",
+        "data=folder",
+        f"data.train_path={image_folder / 'flat'}",
+        "data.no_labels=true",
+        "backbone.name=narrow_resnet18",
+        "optimizer.batch_size=4",
+        f"checkpoint.dir={tmp_path}",
+        "scheduler.warmup_epochs=0",
+    )
+    cfg.augmentations[0].crop_size = 16
+    assert runner.pretrain(cfg).checkpoint.exists()
