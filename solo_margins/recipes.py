@@ -9,8 +9,8 @@ from typing import Any
 Values = dict[str, Any]
 
 # method -> data -> variant -> fields of Margins. No paper has the digits or a folder of one's own:
-# scale and curvature of MoCo v3 are from docs/results/digits_sweep.csv (scripts/sweep_digits.py), by
-# which a larger scale hurts at this short budget; the others are small values of the same kind.
+# scale and curvature of MoCo v3 are from scripts/sweep_digits.py (docs/results/digits_sweep.csv),
+# by which a larger scale hurts at this short budget; the others are small values of the same kind.
 CELLS: dict[str, dict[str, dict[str, Values]]] = {
     "mocov3_margin": {
         "digits": {
