@@ -32,6 +32,7 @@ TEMPERATURE = 0.1
 ALL_MARGINS = Margins(0.2, 0.1, 2.0, 1.5, 0.5)
 PAIRS = (256, 1024, 2048, 4096)
 TURNS = 400
+OFF_SCALE = 100.0  # times the floor; beyond it a contender is written into the plot, not drawn
 SECONDS_EACH = 5.0  # after which a contender is not repeated any more, two turns at least
 Step = Callable[[Tensor], None]
 
@@ -265,6 +266,10 @@ def write_plot(rows: list[dict[str, str]], path: Path) -> None:
                 for row in chosen
                 if row["contender"] == name
             ]
+            if max(ratio for _, ratio in points) > OFF_SCALE:
+                note = f"{name}: {points[0][1]:.0f} at {points[0][0]} pairs"
+                axis.text(0.02, 0.95, note, transform=axis.transAxes, fontsize=8)
+                continue
             style = "-" if name.startswith("ours") else "--"
             axis.plot(*zip(*points, strict=True), style, marker="o", label=name)
         axis.set(xscale="log", yscale="log", xlabel="pairs", title=f"{count} thread(s)")
