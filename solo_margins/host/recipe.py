@@ -38,6 +38,9 @@ class ImageRecipe:
     size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    # What a classifier is trained on; the defaults are the convention of ImageNet.
+    crop_min_scale: float = 0.08
+    flip_prob: float = 0.5
 
 
 _current: ImageRecipe | None = None
@@ -68,7 +71,13 @@ def recipe_of(cfg: DictConfig) -> ImageRecipe | None:
     mean, std = STATISTICS.get(
         dataset, (source.get("mean", IMAGENET_MEAN), source.get("std", IMAGENET_STD))
     )
-    return ImageRecipe(int(source.crop_size), tuple(mean), tuple(std))
+    return ImageRecipe(
+        int(source.crop_size),
+        tuple(mean),
+        tuple(std),
+        float(source.get("crop_min_scale", ImageRecipe.crop_min_scale)),
+        float(source.get("flip_prob", ImageRecipe.flip_prob)),
+    )
 
 
 def resize_before_crop(size: int) -> int:
@@ -81,7 +90,11 @@ def resize_before_crop(size: int) -> int:
 
 
 def classification_transforms(
-    size: int, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+    size: int,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    crop_min_scale: float = ImageRecipe.crop_min_scale,
+    flip_prob: float = ImageRecipe.flip_prob,
 ) -> tuple[Any, Any]:
     """Return the transforms for training a classifier and for validating it."""
     from torchvision import transforms
@@ -89,8 +102,8 @@ def classification_transforms(
     to_normalised = [transforms.ToTensor(), transforms.Normalize(tuple(mean), tuple(std))]
     train = transforms.Compose(
         [
-            transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
-            transforms.RandomHorizontalFlip(),
+            transforms.RandomResizedCrop(size, scale=(crop_min_scale, 1.0)),
+            transforms.RandomHorizontalFlip(flip_prob),
             *to_normalised,
         ]
     )

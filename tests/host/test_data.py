@@ -7,6 +7,7 @@ import torch
 from omegaconf import OmegaConf
 
 from solo_margins import host
+from solo_margins.host import recipe
 
 needs_dali = pytest.mark.skipif(
     importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
@@ -171,3 +172,13 @@ def test_classification_reads_with_dali_on_the_cpu_at_the_recipes_size(config, t
         assert sum(len(y) for _, y in seen) == number
         assert seen[0][0].shape == (8, 3, 16, 16)
         assert {label for _, y in seen for label in y.tolist()} <= {0, 1, 2}
+
+
+def test_a_classifier_is_trained_on_the_crops_of_the_recipe(config):
+    cfg = config("mocov3")
+    cfg.augmentations[0].crop_min_scale, cfg.augmentations[0].flip_prob = 0.4, 0.0
+    recipe.remember(cfg)
+    train, _ = host.prepare_classification_transforms("custom")
+    crop, flip = train.transforms[:2]
+    assert crop.scale == (0.4, 1.0)
+    assert flip.p == 0.0

@@ -12,6 +12,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any
 
 from omegaconf import DictConfig
@@ -115,7 +116,7 @@ def image_size_of_the_recipe() -> None:
                 dataset != "custom" and wanted.size == recipe.NATIVE_SIZE.get(dataset)
             ):
                 return original(dataset)
-            return recipe.classification_transforms(wanted.size, wanted.mean, wanted.std)
+            return recipe.classification_transforms(*astuple(wanted))
 
         return prepare_transforms
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def prepare_classification_transforms(dataset: str) -> tuple[Any, Any]:
     native = recipe.NATIVE_SIZE[dataset]
     if dataset == "custom" or (wanted is not None and wanted.size != native):
         own = wanted or recipe.ImageRecipe(native, recipe.IMAGENET_MEAN, recipe.IMAGENET_STD)
-        return recipe.classification_transforms(own.size, own.mean, own.std)
+        return recipe.classification_transforms(*astuple(own))
     if native == 224:
         # The release's own have a typing error in the standard deviation.
         return recipe.classification_transforms(native, *recipe.STATISTICS[dataset])
