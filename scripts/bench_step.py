@@ -2,7 +2,7 @@
 
 Both steps run in turn on the same batch and the same networks in one process: forward, backward,
 optimiser and teacher update. The best time of each counts. Two copies of the networks would not do:
-where their weights lie in memory alone makes a difference of some percent.
+the times of equal copies differ by some percent.
 
     python scripts/bench_step.py
 """
