@@ -30,7 +30,9 @@ def checkpoint_setting(checkpoint: str, key: str) -> Any:
     Raises:
         ValueError: the file is missing or unreadable, or holds no such setting.
     """
-    file = Path(checkpoint).parent / "args.json"
+    path = Path(checkpoint)
+    # A run's folder stands for its newest checkpoint, as it does for the runner.
+    file = (path if path.is_dir() else path.parent) / "args.json"
     try:
         settings = OmegaConf.create(json.loads(file.read_text()))
     except (OSError, ValueError) as reason:

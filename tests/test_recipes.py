@@ -54,6 +54,13 @@ def test_single_numbers_can_be_overridden():
     assert margins_from(cfg.method_kwargs.margins).curvature == float("inf")
 
 
+def test_a_probe_reads_the_settings_of_a_checkpoint_or_of_its_folder(tmp_path):
+    (tmp_path / "args.json").write_text('{"method": "mocov3", "backbone": {"name": "resnet18"}}')
+    for source in (tmp_path, tmp_path / "last.ckpt"):
+        cfg = compose("linear.yaml", overrides=[f"pretrained_feature_extractor={source}"])
+        assert (cfg.pretrain_method, cfg.backbone.name) == ("mocov3", "resnet18")
+
+
 def test_an_undefined_cell_is_refused_with_a_list():
     with pytest.raises(MissingConfigException) as caught:
         compose("byol_curv.yaml", overrides=["variant=pos"])
