@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from solo_margins.data.digits import digits_folder
-from solo_margins.recipes import store_recipes
+from solo_margins.recipes import cell_name, store_recipes
 
 
 def install() -> None:
@@ -16,12 +16,26 @@ def install() -> None:
     - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
       trained with
+    - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
+    - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
     """
     OmegaConf.register_new_resolver("solo_margins.digits", digits_folder, replace=True)
     OmegaConf.register_new_resolver(
         "solo_margins.from_checkpoint", checkpoint_setting, replace=True
     )
+    OmegaConf.register_new_resolver("solo_margins.patch_size", patch_size, replace=True)
+    OmegaConf.register_new_resolver("solo_margins.cell", cell_name, replace=True)
     store_recipes()
+
+
+def patch_size(image_size: int) -> int:
+    """Return the largest power of 2 that cuts an image into at least 8 patches a side.
+
+    Example:
+        >>> [patch_size(size) for size in (224, 96, 64, 32, 16)]
+        [16, 8, 8, 4, 2]
+    """
+    return 2 ** max(0, (image_size // 8).bit_length() - 1)
 
 
 def checkpoint_setting(checkpoint: str, key: str) -> Any:

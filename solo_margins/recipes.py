@@ -1,23 +1,101 @@
-"""The values of margins by method, data set and variant, as configurations that Hydra can select.
+"""The papers' experiments by method, data set and variant, as configurations Hydra can select.
 
-A recipe names its data and its variant; ``margins/<method>`` has one entry for each pair that is
-defined, called ``<data>-<variant>``. Selecting any other pair fails and lists those that exist.
+A recipe names its data and its variant; ``recipe/<method>`` has one entry for each pair that is
+defined, called ``<data>-<variant>``. Asking for any other pair fails and lists those that exist.
 """
 
+import copy
 from typing import Any
 
 Values = dict[str, Any]
 
-# method -> data -> variant -> fields of Margins. No paper has the digits or a folder of one's own:
-# scale and curvature of MoCo v3 are from scripts/sweep_digits.py (docs/results/digits_sweep.csv),
-# by which a larger scale hurts at this short budget; the others are small values of the same kind.
-CELLS: dict[str, dict[str, dict[str, Values]]] = {
+# Understanding Contrastive Learning Through the Lens of Margins, appendix A: m1 and m2, s, and s
+# with c. ImageNet: appendix B.2.
+_PAPER: dict[str, dict[str, dict[str, Values]]] = {
+    "mocov3_margin": {
+        "cifar10": {
+            "baseline": {},
+            "margins": {"angular": 0.1, "subtractive": 0.4},
+            "pos": {"positive_scale": 20.0},
+            "pos_curv": {"positive_scale": 20.0, "curvature": 0.7},
+        },
+        "cifar100": {
+            "baseline": {},
+            "margins": {"angular": 0.5, "subtractive": 0.7},
+            "pos": {"positive_scale": 20.0},
+            "pos_curv": {"positive_scale": 40.0, "curvature": 1.0},
+        },
+        "stl10": {
+            "baseline": {},
+            "margins": {"angular": 0.4, "subtractive": 0.6},
+            "pos": {"positive_scale": 40.0},
+            "pos_curv": {"positive_scale": 40.0, "curvature": 2.5},
+        },
+        "tinyimagenet": {
+            "baseline": {},
+            "margins": {"angular": 0.1, "subtractive": 0.4},
+            "pos": {"positive_scale": 20.0},
+            "pos_curv": {"positive_scale": 40.0, "curvature": 2.5},
+        },
+        "imagenet": {
+            "baseline": {},
+            "pos_curv": {"positive_scale": 10.0, "curvature": 1.5},
+        },
+    },
+    "simclr_margin": {
+        "cifar10": {
+            "baseline": {},
+            "margins": {"angular": 0.5, "subtractive": 0.4},
+            "pos": {"positive_scale": 1.125},
+            "pos_curv": {"positive_scale": 2.5, "curvature": 0.7},
+        },
+        "cifar100": {
+            "baseline": {},
+            "margins": {"angular": 0.6, "subtractive": 0.6},
+            "pos": {"positive_scale": 1.0625},
+            "pos_curv": {"positive_scale": 2.0, "curvature": 0.7},
+        },
+        "stl10": {
+            "baseline": {},
+            "margins": {"angular": 0.0, "subtractive": 0.2},
+            "pos": {"positive_scale": 1.0625},
+            "pos_curv": {"positive_scale": 1.25, "curvature": 0.7},
+        },
+        "tinyimagenet": {
+            "baseline": {},
+            "margins": {"angular": 0.0, "subtractive": 0.8},
+            "pos": {"positive_scale": 1.0625},
+            "pos_curv": {"positive_scale": 1.125, "curvature": 1.0},
+        },
+        "imagenet": {
+            "baseline": {},
+            "pos_curv": {"positive_scale": 2.0, "curvature": 1.0},
+        },
+    },
+    "byol_curv": {
+        "cifar10": {"baseline": {}, "curv": {"curvature": 1.0}},
+        "cifar100": {"baseline": {}, "curv": {"curvature": 2.5}},
+        "stl10": {"baseline": {}, "curv": {"curvature": 5.0}},
+        "tinyimagenet": {"baseline": {}, "curv": {"curvature": 2.5}},
+    },
+}
+
+# No paper has these data. Scale and curvature of MoCo v3 on the digits are from
+# scripts/sweep.py (docs/results/digits_sweep.csv), by which a larger scale hurts at that
+# short budget; the others are small values of the same kind. ImageNet-100 takes ImageNet's.
+_OURS: dict[str, dict[str, dict[str, Values]]] = {
     "mocov3_margin": {
         "digits": {
             "baseline": {},
             "margins": {"angular": 0.1, "subtractive": 0.4},
             "pos": {"positive_scale": 1.25},
             "pos_curv": {"positive_scale": 1.25, "curvature": 1.0},
+        },
+        "imagenet100": {
+            "baseline": {},
+            "margins": {"angular": 0.1, "subtractive": 0.4},
+            "pos": {"positive_scale": 10.0},
+            "pos_curv": {"positive_scale": 10.0, "curvature": 1.5},
         },
     },
     "simclr_margin": {
@@ -27,18 +105,94 @@ CELLS: dict[str, dict[str, dict[str, Values]]] = {
             "pos": {"positive_scale": 1.125},
             "pos_curv": {"positive_scale": 1.25, "curvature": 1.0},
         },
+        "imagenet100": {
+            "baseline": {},
+            "margins": {"angular": 0.0, "subtractive": 0.2},
+            "pos": {"positive_scale": 1.0625},
+            "pos_curv": {"positive_scale": 2.0, "curvature": 1.0},
+        },
     },
     "byol_curv": {
         "digits": {"baseline": {}, "curv": {"curvature": 2.5}},
+        "imagenet100": {"baseline": {}, "curv": {"curvature": 2.5}},
     },
 }
-for _cells in CELLS.values():
-    # Somebody's own images: begin with what works on the small data here.
-    _cells["folder"] = dict(_cells["digits"])
+
+# Large-Margin Contrastive Learning with Distance Polarization Regularizer: SimCLR, DCL and HCL,
+# each without and with the regulariser (dp). The paper's text gives no values. Temperature, τ⁺ and
+# β are those of the papers on debiased and on hard negatives; band and weight are the defaults
+# that scripts/sweep_polarization.py chose (docs/results/polarization_sweep.csv).
+POLARIZATION = {"weight": 10.0, "lower": 0.1, "upper": 0.4}
+_DEBIASED = {"kind": "debiased", "tau_plus": 0.1}
+_HARD = {"kind": "hard", "tau_plus": 0.1, "beta": 1.0}
+_SECOND_PAPER: dict[str, Values] = {
+    "dp": {"temperature": 0.5, "polarization": POLARIZATION},
+    "dcl": {"temperature": 0.5, "negatives": _DEBIASED},
+    "dcl_dp": {"temperature": 0.5, "negatives": _DEBIASED, "polarization": POLARIZATION},
+    "hcl": {"temperature": 0.5, "negatives": _HARD},
+    "hcl_dp": {"temperature": 0.5, "negatives": _HARD, "polarization": POLARIZATION},
+}
+
+# The other methods take the margins of the one that is most like them.
+_LIKE = {
+    "mocov2plus_margin": "mocov3_margin",
+    "nnclr_margin": "simclr_margin",
+    "supcon_margin": "simclr_margin",
+    "all4one_margin": "simclr_margin",
+    "deepclusterv2_margin": "simclr_margin",
+    "simsiam_curv": "byol_curv",
+    "nnsiam_curv": "byol_curv",
+    "nnbyol_curv": "byol_curv",
+    "wmse_curv": "byol_curv",
+}
+
+
+def _cells() -> dict[str, dict[str, dict[str, Values]]]:
+    found: dict[str, dict[str, dict[str, Values]]] = {}
+    for method, by_data in _PAPER.items():
+        by_data = {**by_data, **_OURS[method]}
+        # Somebody's own images: begin with what works on the small data here.
+        by_data["folder"] = by_data["digits"]
+        found[method] = {
+            data: {variant: {"margins": margins} for variant, margins in by_variant.items()}
+            for data, by_variant in by_data.items()
+        }
+    for method, relative in _LIKE.items():
+        found[method] = copy.deepcopy(found[relative])
+    for by_variant in found["simclr_margin"].values():
+        by_variant.update(copy.deepcopy(_SECOND_PAPER))
+    return found
+
+
+CELLS = _cells()
+"""Method to data to variant to the settings in ``method_kwargs`` that make this cell."""
+
+
+def is_from_paper(method: str, data: str, variant: str) -> bool:
+    """Tell whether a paper gives the values of a cell; otherwise they are ours."""
+    return variant in _PAPER.get(method, {}).get(data, {})
+
+
+def cell_name(method: str, data: str, variant: str) -> str:
+    """Return the name of a cell in the group ``recipe/<method>``.
+
+    Hydra answers a name that does not exist with a list of those that do; so the name of a cell
+    that is not defined says why.
+
+    Example:
+        >>> cell_name("byol_curv", "cifar10", "curv")
+        'cifar10-curv'
+        >>> cell_name("byol_curv", "cifar10", "pos")
+        'cifar10-pos (a combination that neither the papers nor solo-margins define)'
+    """
+    name = f"{data}-{variant}"
+    if variant in CELLS[method].get(data, {}):
+        return name
+    return f"{name} (a combination that neither the papers nor solo-margins define)"
 
 
 def store_recipes() -> None:
-    """Make every cell selectable as ``margins/<method>: <data>-<variant>``."""
+    """Make every cell selectable as ``recipe/<method>: <data>-<variant>``."""
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
@@ -46,9 +200,9 @@ def store_recipes() -> None:
         for data, by_variant in by_data.items():
             for variant, values in by_variant.items():
                 store.store(
-                    group=f"margins/{method}",
+                    group=f"recipe/{method}",
                     name=f"{data}-{variant}",
                     node=values,
-                    package="method_kwargs.margins",
+                    package="method_kwargs",
                     provider="solo-margins",
                 )

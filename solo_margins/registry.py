@@ -22,6 +22,15 @@ OUR_METHODS = {
     "mocov3_margin": "solo_margins.methods.mocov3_margin:MoCoV3Margin",
     "simclr_margin": "solo_margins.methods.simclr_margin:SimCLRMargin",
     "byol_curv": "solo_margins.methods.byol_curv:BYOLCurv",
+    "mocov2plus_margin": "solo_margins.methods.mocov2plus_margin:MoCoV2PlusMargin",
+    "nnclr_margin": "solo_margins.methods.nnclr_margin:NNCLRMargin",
+    "supcon_margin": "solo_margins.methods.supcon_margin:SupConMargin",
+    "all4one_margin": "solo_margins.methods.all4one_margin:All4OneMargin",
+    "deepclusterv2_margin": "solo_margins.methods.deepclusterv2_margin:DeepClusterV2Margin",
+    "simsiam_curv": "solo_margins.methods.simsiam_curv:SimSiamCurv",
+    "nnsiam_curv": "solo_margins.methods.nnsiam_curv:NNSiamCurv",
+    "nnbyol_curv": "solo_margins.methods.nnbyol_curv:NNBYOLCurv",
+    "wmse_curv": "solo_margins.methods.wmse_curv:WMSECurv",
 }
 """Name in ``METHODS`` to ``module:class``."""
 

@@ -24,6 +24,7 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
         cfg.devices = _cpu_devices(devices)
     elif isinstance(devices, int) and devices > 0:
         cfg.devices = list(range(devices))
+    _drop_absent_optimizer_settings(cfg)
     _warn_about_long_warmup(cfg)
     return cfg
 
@@ -38,6 +39,17 @@ def _cpu_devices(devices: object) -> str:
     else:
         processes = 1
     return str(processes).zfill(processes)
+
+
+def _drop_absent_optimizer_settings(cfg: DictConfig) -> None:
+    """Remove settings of the optimizer that are null.
+
+    A recipe that changes the optimizer cannot delete what another one set for its own; solo-learn
+    hands every key to the optimizer, which refuses those it does not know.
+    """
+    kwargs = OmegaConf.select(cfg, "optimizer.kwargs", default=None)
+    for name in [name for name in kwargs or {} if kwargs[name] is None]:
+        del kwargs[name]
 
 
 def _warn_about_long_warmup(cfg: DictConfig) -> None:

@@ -7,7 +7,7 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig
@@ -15,36 +15,46 @@ from torch import Tensor
 
 from solo_margins import host
 from solo_margins.losses import mocov3_margin_loss_func
-from solo_margins.methods.settings import complete_method_settings, margins_from
+from solo_margins.methods.one_direction import OneDirection
 
 
-class MoCoV3Margin(host.MoCoV3):
+class MoCoV3Margin(OneDirection, host.MoCoV3):
     """MoCo v3 whose positives get margins and scaled gradients; its weights are MoCo v3's.
 
-    Extra cfg settings:
+    Extra cfg settings, besides those of :class:`OneDirection`:
         method_kwargs:
-            margins (dict): fields of :class:`solo_margins.losses.Margins`. With the defaults this
-                is MoCo v3 itself.
+            scale_by_temperature (bool): multiply the loss by 2τ, as [0] and solo-learn do.
+                Defaults to true.
+            freeze_patch_embedding (bool): leave a ViT's random patch projection as it is, which
+                [0] found to stabilise training (§5). Defaults to false, as in solo-learn.
             proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature: as for MoCo v3.
     """
 
+    own_settings = (*OneDirection.own_settings, "scale_by_temperature", "freeze_patch_embedding")
+
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        self.margins = margins_from(self.cfg.method_kwargs.margins)
+        kwargs = self.cfg.method_kwargs
+        self.scale_by_temperature: bool = kwargs.get("scale_by_temperature", True)
+        if kwargs.get("freeze_patch_embedding", False):
+            if not hasattr(self.backbone, "patch_embed"):
+                raise ValueError(
+                    "method_kwargs.freeze_patch_embedding=true needs a ViT as backbone.name, "
+                    f"got {self.cfg.backbone.name!r}"
+                )
+            self.backbone.patch_embed.requires_grad_(False)
 
-    @staticmethod
-    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
-        """Return the configuration with MoCo v3's defaults and all margins written out."""
-        cfg = host.MoCoV3.add_and_assert_specific_cfg(cfg)
-        return complete_method_settings(cfg)
+    def contrastive_loss(self, query: Tensor, key: Tensor, temperature: float) -> Tensor:
+        """Return the loss of one direction with the margins of this step."""
+        loss = mocov3_margin_loss_func(query, key, temperature, self.margins)
+        return loss if self.scale_by_temperature else loss / (2 * temperature)
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
-        """Return the symmetric contrastive loss with margins plus the online classifier's loss."""
-        # Past MoCo v3's own step, which would compute a loss without margins.
-        out = super(host.MoCoV3, self).training_step(batch, batch_idx)
-        queries, keys = out["q"], out["momentum_k"]
-        contrastive_loss = mocov3_margin_loss_func(
-            queries[0], keys[1], self.temperature, self.margins
-        ) + mocov3_margin_loss_func(queries[1], keys[0], self.temperature, self.margins)
-        self.log_dict({"train_contrastive_loss": contrastive_loss}, on_epoch=True, sync_dist=True)
-        return contrastive_loss + out["loss"]
+    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
+        """Return the loss that takes the place of MoCo v3's."""
+        return {"mocov3_loss_func": self.contrastive_loss}
+
+    def one_direction_loss(self, student: dict[str, Any], teacher: dict[str, Any]) -> Tensor:
+        """Return the loss of the strong view's queries against the weak view's keys."""
+        loss = self.contrastive_loss(student["q"], teacher["k"], self.temperature)
+        self.log("train_contrastive_loss", loss, on_epoch=True, sync_dist=True)
+        return loss

@@ -1,68 +1,112 @@
 """Settings of the margin methods, read from a configuration and checked before training starts."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
-
-from solo_margins.losses.margins import FIELDS, Margins
+from solo_margins.losses._checks import require_number
+from solo_margins.losses.margins import Margins
+from solo_margins.losses.polarization import require_band
 
 # YAML writes infinity as .inf; on Hydra's command line that stays a word.
 INFINITY_WORDS = (".inf", "inf", "infinity")
 
-# A data set's recipe sets the heads of every method, so each accepts what another needs.
-METHOD_SETTINGS = (
-    "proj_output_dim",
-    "proj_hidden_dim",
-    "pred_hidden_dim",
-    "temperature",
-    "margins",
-)
+NEGATIVES = ("standard", "debiased", "hard")
+
+Settings = TypeVar("Settings")
 
 
-def margins_from(settings: Mapping[str, Any] | None) -> Margins:
-    """Return the margins that ``method_kwargs.margins`` describes; absent fields are off.
+@dataclass(frozen=True)
+class Polarization:
+    """How strongly, and where, pairwise distances are driven out of a band; off at weight 0.
+
+    The paper gives no values: band and weight are those of docs/results/polarization_sweep.csv.
+
+    Args:
+        weight: λ >= 0.
+        lower: δ⁺, where the band begins; 0 < lower < upper.
+        upper: δ⁻, where the band ends; lower < upper < 1.
+    """
+
+    weight: float = 0.0
+    lower: float = 0.1
+    upper: float = 0.4
+
+    def __post_init__(self) -> None:
+        require_number("weight", self.weight, "a number >= 0", low=0.0)
+        require_band(self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """What is summed over the negatives of a SimCLR row.
+
+    Args:
+        kind: ``"standard"``, ``"debiased"`` (DCL) or ``"hard"`` (HCL).
+        tau_plus: probability that a negative is of the same class, in [0, 1); not for standard.
+        beta: concentration on hard negatives, >= 0; for hard alone.
+    """
+
+    kind: str = "standard"
+    tau_plus: float = 0.1
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in NEGATIVES:
+            raise ValueError(f"kind must be one of {', '.join(NEGATIVES)}, got {self.kind!r}")
+        require_number(
+            "tau_plus", self.tau_plus, "a number in [0, 1)", low=0.0, high=1.0, open_high=True
+        )
+        require_number("beta", self.beta, "a number >= 0", low=0.0)
+
+
+def read_settings(place: str, kind: type[Settings], given: Mapping[str, Any] | None) -> Settings:
+    """Return the settings at a place of the configuration; absent fields have their defaults.
+
+    Args:
+        place: where they stand, for messages.
+        kind: the dataclass that holds them.
+        given: field to value.
 
     Raises:
         ValueError: a field is unknown or leaves its range; the message names the setting.
 
     Example:
-        >>> margins_from({"positive_scale": 20, "curvature": ".inf"}).positive_scale
-        20.0
-        >>> margins_from({"scale": 20})
+        >>> place = "method_kwargs.margins"
+        >>> read_settings(place, Margins, {"positive_scale": 20, "curvature": ".inf"}).curvature
+        inf
+        >>> read_settings(place, Margins, {"scale": 20})
         Traceback (most recent call last):
         ...
         ValueError: method_kwargs.margins has no field 'scale'; its fields are angular, \
 subtractive, positive_scale, curvature, attenuation, attenuation_type, curve, beyond_pi
     """
-    given = {str(name): value for name, value in (settings or {}).items()}
-    for name in given:
-        if name not in FIELDS:
-            raise ValueError(
-                f"method_kwargs.margins has no field {name!r}; its fields are {', '.join(FIELDS)}"
-            )
-    for name, value in given.items():
-        if isinstance(value, str) and value.lower() in INFINITY_WORDS:
-            given[name] = float("inf")
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{place} must hold fields and their values, got {given!r}")
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    values = {}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise ValueError(f"{place} has no field {name!r}; its fields are {', '.join(known)}")
+        is_infinity = isinstance(value, str) and value.lower() in INFINITY_WORDS
+        values[str(name)] = math.inf if is_infinity else value
     try:
-        return Margins(**given)
+        return kind(**values)
     except ValueError as reason:
-        raise ValueError(f"method_kwargs.margins.{reason}") from None
+        raise ValueError(f"{place}.{reason}") from None
 
 
-def complete_method_settings(cfg: DictConfig) -> DictConfig:
-    """Return the configuration with every field of the margins written out.
+def margins_from(given: Mapping[str, Any] | None) -> Margins:
+    """Return the margins that ``method_kwargs.margins`` describes; absent fields are off."""
+    return read_settings("method_kwargs.margins", Margins, given)
 
-    Raises:
-        ValueError: ``method_kwargs`` holds an unknown setting, or margins that are impossible.
-    """
-    for name in cfg.method_kwargs:
-        if name not in METHOD_SETTINGS:
-            raise ValueError(
-                f"method_kwargs has no setting {name!r} for method={cfg.method}; "
-                f"its settings are {', '.join(METHOD_SETTINGS)}"
-            )
-    margins = margins_from(OmegaConf.select(cfg, "method_kwargs.margins", default=None))
-    OmegaConf.update(cfg, "method_kwargs.margins", asdict(margins), force_add=True)
-    return cfg
+
+def polarization_from(given: Mapping[str, Any] | None) -> Polarization:
+    """Return what ``method_kwargs.polarization`` describes."""
+    return read_settings("method_kwargs.polarization", Polarization, given)
+
+
+def negatives_from(given: Mapping[str, Any] | None) -> Negatives:
+    """Return what ``method_kwargs.negatives`` describes."""
+    return read_settings("method_kwargs.negatives", Negatives, given)

@@ -1,50 +1,67 @@
-"""SimCLR with margins.
+"""SimCLR with margins, and with debiased or hard negatives.
 
 References:
     - [0] A Simple Framework for Contrastive Learning of Visual Representations (SimCLR), 2020,
       https://arxiv.org/abs/2002.05709
     - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
       https://arxiv.org/abs/2306.11526
+    - [2] Debiased Contrastive Learning, 2020, https://arxiv.org/abs/2007.00224
+    - [3] Contrastive Learning with Hard Negative Samples, 2021, https://arxiv.org/abs/2010.04592
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 
-import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from solo_margins import host
-from solo_margins.losses import simclr_margin_loss_func
-from solo_margins.methods.settings import complete_method_settings, margins_from
+from solo_margins.losses import (
+    simclr_debiased_loss_func,
+    simclr_hard_negative_loss_func,
+    simclr_margin_loss_func,
+)
+from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.settings import negatives_from
 
 
-class SimCLRMargin(host.SimCLR):
+class SimCLRMargin(MarginMethod, host.SimCLR):
     """SimCLR whose positives get margins and scaled gradients; its weights are SimCLR's.
 
-    Extra cfg settings:
+    Extra cfg settings, besides those of :class:`MarginMethod`:
         method_kwargs:
-            margins (dict): fields of :class:`solo_margins.losses.Margins`. With the defaults this
-                is SimCLR itself.
+            negatives (dict): ``kind`` (standard, debiased [2] or hard [3]), ``tau_plus`` and
+                ``beta``. Defaults to standard.
+            proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
+                false, as in solo-learn.
             proj_output_dim, proj_hidden_dim, temperature: as for SimCLR.
     """
 
+    own_settings = ("negatives", "proj_batch_norm")
+
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        self.margins = margins_from(self.cfg.method_kwargs.margins)
+        self.negatives = negatives_from(self.cfg.method_kwargs.negatives)
 
-    @staticmethod
-    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
-        """Return the configuration with SimCLR's defaults and all margins written out."""
-        cfg = host.SimCLR.add_and_assert_specific_cfg(cfg)
-        return complete_method_settings(cfg)
+    @classmethod
+    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return the completed configuration; see :class:`MarginMethod`."""
+        cfg = super().add_and_assert_specific_cfg(cfg)
+        negatives = asdict(negatives_from(cfg.method_kwargs.get("negatives")))
+        OmegaConf.update(cfg, "method_kwargs.negatives", negatives, force_add=True)
+        return cfg
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
-        """Return the contrastive loss with margins, small crops included, plus the classifier's."""
-        # Past SimCLR's own step, which would compute a loss without margins.
-        out = super(host.SimCLR, self).training_step(batch, batch_idx)
-        nce_loss = simclr_margin_loss_func(
-            torch.cat(out["z"]), batch[0].repeat(self.num_crops), self.temperature, self.margins
-        )
-        self.log("train_nce_loss", nce_loss, on_epoch=True, sync_dist=True)
-        return nce_loss + out["loss"]
+    def nce_loss(self, z: Tensor, indexes: Tensor, temperature: float) -> Tensor:
+        """Return the contrastive loss of all views with the margins of this step."""
+        wanted = self.negatives
+        if wanted.kind == "debiased":
+            return simclr_debiased_loss_func(z, indexes, temperature, wanted.tau_plus, self.margins)
+        if wanted.kind == "hard":
+            return simclr_hard_negative_loss_func(
+                z, indexes, temperature, wanted.tau_plus, wanted.beta, self.margins
+            )
+        return simclr_margin_loss_func(z, indexes, temperature, self.margins)
+
+    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
+        """Return the loss that takes the place of SimCLR's."""
+        return {"simclr_loss_func": self.nce_loss}

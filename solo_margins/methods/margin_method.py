@@ -1,0 +1,227 @@
+"""What all margin methods share, whatever method of solo-learn they derive from."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from solo_margins import host
+from solo_margins.host.training_step import step_with_losses
+from solo_margins.losses import Margins
+from solo_margins.losses.polarization import distance_polarization_with_count
+from solo_margins.methods.schedules import FIELDS, POLARIZATION_WEIGHT, Schedule, schedules_from
+from solo_margins.methods.settings import Polarization, margins_from, polarization_from
+
+# A recipe for data sets the heads of every method, so each accepts what another needs.
+SHARED_SETTINGS = (
+    "proj_output_dim",
+    "proj_hidden_dim",
+    "pred_hidden_dim",
+    "temperature",
+    "queue_size",
+    "margins",
+    "schedules",
+    "polarization",
+)
+
+
+class MarginMethod:
+    """Gives a method of solo-learn margins; written before that method among the bases.
+
+    A training step is the one of solo-learn's method, with its loss replaced by one with margins.
+    With default settings it is that method itself.
+
+    Extra cfg settings, all optional:
+        method_kwargs:
+            margins (dict): fields of :class:`solo_margins.losses.Margins`.
+            schedules (dict): a field of ``margins``, or ``polarization_weight``, to its
+                ``kind`` (constant, linear, cosine), ``from``, ``to`` and ``epochs``; see
+                :class:`solo_margins.methods.schedules.Schedule`.
+            polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
+                regulariser on the projections of every view that the student sees.
+    """
+
+    has_negatives: ClassVar[bool] = True
+    """Whether positives compete with negatives; without, there is nothing to attenuate."""
+    own_settings: ClassVar[tuple[str, ...]] = ()
+    """Names in ``method_kwargs`` that only this method reads, besides ``SHARED_SETTINGS``."""
+
+    margins: Margins
+    """The margins of the current step."""
+    polarization: Polarization
+    """The polarization of the current step."""
+
+    def __init__(self, cfg: DictConfig) -> None:
+        super().__init__(cfg)  # type: ignore[call-arg]
+        kwargs = self.cfg.method_kwargs
+        self.margins = margins_from(kwargs.margins)
+        self.polarization = polarization_from(kwargs.get("polarization"))
+        self.schedules = _schedules_from(self.cfg, self.margins, self.polarization)
+        # A penalty that grows from nothing is logged from the first step.
+        self.is_polarized = self.polarization.weight > 0 or POLARIZATION_WEIGHT in self.schedules
+        self.student_projections: list[Tensor] = []
+        if kwargs.get("proj_batch_norm"):
+            normalise_hidden_layers(self.projector)
+            if hasattr(self, "momentum_projector"):
+                normalise_hidden_layers(self.momentum_projector)
+                host.initialize_momentum_params(self.projector, self.momentum_projector)
+
+    # What the host's class provides.
+    cfg: DictConfig
+    trainer: Any
+    projector: nn.Module
+    num_crops: int
+    max_epochs: int
+    log: Callable[..., None]
+    log_dict: Callable[..., None]
+
+    @classmethod
+    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return the configuration with the defaults of the host's method and ours written out.
+
+        Raises:
+            ValueError: ``method_kwargs`` holds an unknown setting, or one that is impossible.
+        """
+        cfg = super().add_and_assert_specific_cfg(cfg)  # type: ignore[misc]
+        known = (*SHARED_SETTINGS, *cls.own_settings)
+        for name in cfg.method_kwargs:
+            if name not in known:
+                raise ValueError(
+                    f"method_kwargs has no setting {name!r} for method={cfg.method}; "
+                    f"its settings are {', '.join(known)}"
+                )
+        margins = margins_from(_given(cfg, "margins"))
+        polarization = polarization_from(_given(cfg, "polarization"))
+        schedules = _schedules_from(cfg, margins, polarization)
+        if not cls.has_negatives and (margins.attenuation != 0.0 or "attenuation" in schedules):
+            raise ValueError(
+                f"method_kwargs.margins.attenuation must be 0 for method={cfg.method}, which has "
+                f"no negatives, got {margins.attenuation!r}"
+            )
+        for name, value in (("margins", margins), ("polarization", polarization)):
+            OmegaConf.update(cfg, f"method_kwargs.{name}", asdict(value), force_add=True)
+        _check_queue(cfg)
+        return cfg
+
+    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
+        """Return, by the name of solo-learn's loss, what the training step calls instead."""
+        raise NotImplementedError
+
+    def host_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the total loss of the host's own training step, with our losses in it."""
+        step = step_with_losses(self.host_method(), self.replaced_losses())
+        loss: Tensor = step(self, batch, batch_idx)
+        return loss
+
+    @classmethod
+    def host_method(cls) -> Any:
+        """Return the class of solo-learn's method that this one derives from."""
+        return next(base for base in cls.__mro__ if not issubclass(base, MarginMethod))
+
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the loss with margins plus the penalty on distances and the classifier's loss."""
+        self._follow_schedules()
+        with _outputs_of(self.projector) as self.student_projections:
+            loss = self.host_step(batch, batch_idx)
+        # Some steps project a view more than once; the last time is the one they compare.
+        projections = self.student_projections[-self.num_crops :]
+        self.student_projections = []
+        return loss + self._polarization_loss(projections) if self.is_polarized else loss
+
+    def _polarization_loss(self, projections: list[Tensor]) -> Tensor:
+        band = self.polarization
+        penalty, count = distance_polarization_with_count(
+            torch.cat(projections), band.lower, band.upper
+        )
+        # Every process counts its own rows, and logging takes the mean.
+        count = count * self.trainer.world_size
+        self.log_dict(
+            {"train_polarization_loss": penalty, "train_pairs_in_band": count.float()},
+            on_epoch=True,
+            sync_dist=True,
+        )
+        return band.weight * penalty
+
+    def _follow_schedules(self) -> None:
+        if not self.schedules:
+            return
+        epochs = self.trainer.global_step / self._steps_per_epoch()
+        values = {field: schedule.at(epochs) for field, schedule in self.schedules.items()}
+        self.log_dict(
+            {f"schedule_{field}": value for field, value in values.items()},
+            on_step=True,
+            on_epoch=False,
+        )
+        if POLARIZATION_WEIGHT in values:
+            self.polarization = replace(self.polarization, weight=values.pop(POLARIZATION_WEIGHT))
+        self.margins = replace(self.margins, **values)
+
+    def _steps_per_epoch(self) -> float:
+        batches = self.trainer.num_training_batches
+        if math.isfinite(batches):
+            return max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
+        return max(1.0, self.trainer.estimated_stepping_batches / self.max_epochs)
+
+
+def normalise_hidden_layers(head: nn.Module) -> None:
+    """Put batch normalisation before every ReLU of a head that has none there."""
+    layers: list[nn.Module] = []
+    for layer in head.children():
+        if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
+            layers.append(nn.BatchNorm1d(layers[-1].out_features))
+        layers.append(layer)
+    head._modules.clear()
+    for place, layer in enumerate(layers):
+        head.add_module(str(place), layer)
+
+
+def _given(cfg: DictConfig, name: str) -> Any:
+    return OmegaConf.select(cfg, f"method_kwargs.{name}", default=None)
+
+
+def _schedules_from(
+    cfg: DictConfig, margins: Margins, polarization: Polarization
+) -> dict[str, Schedule]:
+    """Return the schedules, both ends of each a possible setting."""
+    values = {**asdict(margins), POLARIZATION_WEIGHT: polarization.weight}
+    schedules = schedules_from(
+        _given(cfg, "schedules"), {field: values[field] for field in FIELDS}, cfg.max_epochs
+    )
+    for field, schedule in schedules.items():
+        for key, end in (("from", schedule.start), ("to", schedule.end)):
+            try:
+                if field == POLARIZATION_WEIGHT:
+                    replace(polarization, weight=end)
+                else:
+                    replace(margins, **{field: end})
+            except ValueError as reason:
+                # "positive_scale must be a number > 0, got 0.0"
+                _, _, complaint = str(reason).partition(" ")
+                raise ValueError(f"method_kwargs.schedules.{field}.{key} {complaint}") from None
+    return schedules
+
+
+def _check_queue(cfg: DictConfig) -> None:
+    """Refuse a queue that batches do not fill evenly, before solo-learn does in mid-training."""
+    size, batch = _given(cfg, "queue_size"), cfg.optimizer.batch_size
+    if size is not None and size % batch:
+        raise ValueError(
+            f"method_kwargs.queue_size must be a multiple of optimizer.batch_size={batch}, "
+            f"got {size}"
+        )
+
+
+@contextmanager
+def _outputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect what a network returns while the block runs."""
+    outputs: list[Tensor] = []
+    handle = module.register_forward_hook(lambda _, inputs, output: outputs.append(output))
+    try:
+        yield outputs
+    finally:
+        handle.remove()

@@ -1,0 +1,83 @@
+"""One direction only: the student sees the strong view, the teacher the weak one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from solo_margins.methods.margin_method import MarginMethod
+
+
+class OneDirection(MarginMethod):
+    """A method with a teacher that can compare the first view with the second and not back.
+
+    The student then never sees the second view and the teacher never the first, which halves the
+    work of a step.
+
+    Extra cfg settings:
+        method_kwargs:
+            symmetric (bool): compare in both directions, as solo-learn does. Defaults to true.
+    """
+
+    own_settings = ("symmetric",)
+
+    @classmethod
+    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return the completed configuration; see :class:`MarginMethod`."""
+        cfg = super().add_and_assert_specific_cfg(cfg)
+        symmetric = OmegaConf.select(cfg, "method_kwargs.symmetric", default=True)
+        if not isinstance(symmetric, bool):
+            raise ValueError(f"method_kwargs.symmetric must be true or false, got {symmetric!r}")
+        views = cfg.data.num_large_crops + cfg.data.num_small_crops
+        if not symmetric and views != 2:
+            raise ValueError(
+                "method_kwargs.symmetric=false compares one strong with one weak view, but "
+                f"augmentations make {views} views: check their num_crops"
+            )
+        OmegaConf.update(cfg, "method_kwargs.symmetric", symmetric, force_add=True)
+        return cfg
+
+    def one_direction_loss(self, student: dict[str, Any], teacher: dict[str, Any]) -> Tensor:
+        """Return the loss of the student's outputs against the teacher's, and log it."""
+        raise NotImplementedError
+
+    def host_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the total loss of the host's symmetric step, or of one direction of it."""
+        if self.cfg.method_kwargs.symmetric:
+            return super().host_step(batch, batch_idx)
+        _, (strong, weak), targets = batch
+        student = self.base_training_step(strong, targets)
+        teacher = self._shared_step_momentum(weak, targets)
+        self._log_classifier("train_", student)
+        loss = self.one_direction_loss(student, teacher) + student["loss"]
+        if self.momentum_classifier is not None:
+            self._log_classifier("train_momentum_", teacher)
+            loss = loss + teacher["loss"]
+        if self.knn_eval:
+            self._remember_neighbours(student["feats"], targets)
+        return loss
+
+    def _log_classifier(self, prefix: str, out: dict[str, Any]) -> None:
+        self.log_dict(
+            {
+                f"{prefix}class_loss": out["loss"],
+                f"{prefix}acc1": out["acc1"],
+                f"{prefix}acc5": out["acc5"],
+            },
+            on_epoch=True,
+            sync_dist=True,
+        )
+
+    @torch.no_grad()
+    def _remember_neighbours(self, features: Tensor, targets: Tensor) -> None:
+        labelled = targets != -1
+        self.knn(train_features=features[labelled].detach(), train_targets=targets[labelled])
+
+    # What the host's class provides.
+    base_training_step: Any
+    _shared_step_momentum: Any
+    momentum_classifier: Any
+    knn_eval: bool
+    knn: Any

@@ -1,0 +1,32 @@
+"""SimSiam with margins and curvature.
+
+References:
+    - [0] Exploring Simple Siamese Representation Learning (SimSiam), 2020,
+      https://arxiv.org/abs/2011.10566
+    - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
+      https://arxiv.org/abs/2306.11526
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from torch import Tensor
+
+from solo_margins import host
+from solo_margins.losses import simsiam_curv_loss_func
+from solo_margins.methods.margin_method import MarginMethod
+
+
+class SimSiamCurv(MarginMethod, host.SimSiam):
+    """SimSiam whose pairs are weighted by their angle.
+
+    Extra cfg settings, besides those of :class:`MarginMethod`:
+        method_kwargs:
+            proj_output_dim, proj_hidden_dim, pred_hidden_dim: as for SimSiam.
+    """
+
+    has_negatives = False
+
+    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
+        """Return the loss that takes the place of SimSiam's."""
+        return {"simsiam_loss_func": partial(simsiam_curv_loss_func, margins=self.margins)}

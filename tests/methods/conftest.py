@@ -1,0 +1,49 @@
+"""Methods in real trainers, in float64 and from one seed."""
+
+import pytest
+import torch
+from method_parents import PARENTS
+
+from solo_margins import host
+
+
+def pytest_generate_tests(metafunc):
+    if "any_method" in metafunc.fixturenames:
+        metafunc.parametrize("any_method", PARENTS)
+
+
+@pytest.fixture
+def train(raw_config, loaders, trainer):
+    """Train three steps in float64 from one seed and return the method and its trainer."""
+
+    def run(method, *overrides, start=None, views=None, model=None, **settings):
+        cfg = raw_config(method, "max_epochs=1", *overrides)
+        if views is not None:
+            cfg.augmentations = views
+        cfg = host.parse_pretrain_cfg(cfg)
+        if model is None:
+            host.pl.seed_everything(3, verbose=False)
+            # Not .double() afterwards: a queue that was normalised in float32 is no longer unit.
+            torch.set_default_dtype(torch.float64)
+            model = host.METHODS[method](cfg)
+            torch.set_default_dtype(torch.float32)
+        host.pl.seed_everything(4, verbose=False)
+        train_loader, _ = loaders(cfg)
+        options = {"precision": "64-true", "limit_train_batches": 3, "limit_val_batches": 0}
+        lightning = trainer(cfg, **{**options, **settings})
+        lightning.fit(model, train_loader, ckpt_path=start)
+        return model, lightning
+
+    return run
+
+
+@pytest.fixture
+def largest_difference():
+    """Compare two methods weight by weight."""
+
+    def compare(one, other):
+        first, second = one.state_dict(), other.state_dict()
+        assert first.keys() == second.keys()
+        return max((first[key] - second[key]).abs().max().item() for key in first)
+
+    return compare

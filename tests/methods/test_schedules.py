@@ -1,0 +1,166 @@
+"""Settings that ramp over training: their shape, their log, and their place after a resume."""
+
+import math
+
+import pytest
+
+from solo_margins import host
+from solo_margins.methods.schedules import Schedule, schedules_from
+
+VALUES = {
+    "angular": 0.3,
+    "subtractive": 0.2,
+    "positive_scale": 5.0,
+    "curvature": math.inf,
+    "attenuation": 0.5,
+    "polarization_weight": 10.0,
+}
+
+
+class Record(host.pl.Callback):
+    """Notes what every step trained with and what it logged."""
+
+    def __init__(self):
+        self.scales, self.weights, self.logged = [], [], []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.scales.append(pl_module.margins.positive_scale)
+        self.weights.append(pl_module.polarization.weight)
+        self.logged.append(float(trainer.callback_metrics["schedule_positive_scale"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("linear", [1.0, 2.0, 3.0, 4.0, 5.0, 5.0]),
+        ("cosine", [1.0, 1.5857864, 3.0, 4.4142136, 5.0, 5.0]),
+        ("constant", [1.0, 1.0, 1.0, 1.0, 5.0, 5.0]),
+    ],
+)
+def test_the_shapes(kind, values):
+    schedule = Schedule(kind, start=1.0, end=5.0, epochs=4)
+    assert [schedule.at(epoch) for epoch in (0, 1, 2, 3, 4, 9)] == pytest.approx(values)
+
+
+def test_a_ramp_of_no_length_is_over_at_once():
+    assert Schedule("linear", start=1.0, end=5.0, epochs=0).at(0) == 5.0
+
+
+def test_what_is_not_said_comes_from_the_settings():
+    found = schedules_from(
+        {
+            "positive_scale": {"kind": "cosine"},
+            "angular": {"epochs": 2, "kind": None},
+            "attenuation": {"kind": "constant"},
+            "polarization_weight": {"from": 1, "to": 2},
+            "subtractive": {"kind": None, "to": None},
+            "curvature": None,
+        },
+        VALUES,
+        max_epochs=30,
+    )
+    assert found == {
+        "positive_scale": Schedule("cosine", 1.0, 5.0, 30.0),
+        "angular": Schedule("linear", 0.0, 0.3, 2.0),
+        "attenuation": Schedule("constant", 0.5, 0.5, 30.0),
+        "polarization_weight": Schedule("linear", 1.0, 2.0, 30.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scale": {}}, "method_kwargs.schedules has no field 'scale'; its fields are angular, "),
+        (
+            {"angular": {"start": 1}},
+            "method_kwargs.schedules.angular has no key 'start'; its keys are kind, from, to, ",
+        ),
+        (
+            {"angular": {"kind": "steep"}},
+            "method_kwargs.schedules.angular.kind must be one of constant, linear, cosine, got ",
+        ),
+        ({"angular": 3}, "method_kwargs.schedules.angular must hold kind, from, to, epochs, got 3"),
+        (
+            {"curvature": {"to": 2.0}},
+            "method_kwargs.schedules.curvature.from must be a finite number, got None",
+        ),
+        (
+            {"curvature": {"from": 2.0}},
+            "method_kwargs.schedules.curvature.to must be a finite number, got inf",
+        ),
+        (
+            {"angular": {"epochs": -1}},
+            "method_kwargs.schedules.angular.epochs must be a number >= 0, got -1",
+        ),
+    ],
+)
+def test_impossible_schedules(settings, message):
+    with pytest.raises(ValueError) as caught:
+        schedules_from(settings, VALUES, max_epochs=30)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "method_kwargs.schedules.positive_scale={from: 0, to: 2}",
+            "method_kwargs.schedules.positive_scale.from must be a number > 0, got 0.0",
+        ),
+        (
+            "method_kwargs.schedules.attenuation={to: 1.5}",
+            "method_kwargs.schedules.attenuation.to must be a number in [0, 1], got 1.5",
+        ),
+        (
+            "method_kwargs.schedules.polarization_weight={to: -1}",
+            "method_kwargs.schedules.polarization_weight.to must be a number >= 0, got -1",
+        ),
+    ],
+)
+def test_both_ends_must_be_possible(config, override, message):
+    with pytest.raises(ValueError) as caught:
+        host.METHODS["simclr_margin"](config("simclr_margin", override))
+    assert str(caught.value).startswith(message)
+
+
+RAMPED = [
+    "method_kwargs.schedules.positive_scale={kind: linear, from: 1, to: 5, epochs: 2}",
+    "method_kwargs.schedules.polarization_weight={kind: linear, to: 4, epochs: 2}",
+    "max_epochs=3",
+]
+
+
+def test_every_step_trains_with_its_value_and_logs_it(train):
+    record = Record()
+    train("mocov3_margin", *RAMPED, max_epochs=3, limit_train_batches=4, callbacks=[record])
+    expected = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.0, 5.0, 5.0]
+    assert record.scales == expected
+    assert record.logged == pytest.approx(expected)
+    assert record.weights == [scale - 1.0 for scale in expected]
+
+
+def test_accumulated_batches_are_one_step(train):
+    record = Record()
+    train(
+        "mocov3_margin",
+        *RAMPED,
+        max_epochs=2,
+        limit_train_batches=4,
+        accumulate_grad_batches=2,
+        callbacks=[record],
+    )
+    assert record.scales == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+
+
+def test_a_resumed_training_goes_on_with_the_ramp(train, tmp_path):
+    _, lightning = train("simclr_margin", *RAMPED, max_epochs=1)
+    lightning.save_checkpoint(tmp_path / "half.ckpt")
+    record = Record()
+    train(
+        "simclr_margin",
+        *RAMPED,
+        start=tmp_path / "half.ckpt",
+        max_epochs=2,
+        callbacks=[record],
+    )
+    assert record.scales == pytest.approx([3.0, 3.0 + 2 / 3, 3.0 + 4 / 3])

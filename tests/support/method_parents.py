@@ -1,0 +1,41 @@
+"""Our methods and the methods of the host that they derive from."""
+
+import pytest
+
+from solo_margins import host
+
+# Each of our methods, the method of the host that it derives from, and what that needs besides.
+PARENTS = {
+    "mocov3_margin": ("mocov3", []),
+    "simclr_margin": ("simclr", []),
+    "byol_curv": ("byol", []),
+    "mocov2plus_margin": ("mocov2plus", ["method_kwargs.queue_size=16"]),
+    "nnclr_margin": ("nnclr", ["method_kwargs.queue_size=16"]),
+    "supcon_margin": ("supcon", []),
+    "all4one_margin": ("all4one", ["method_kwargs.queue_size=16"]),
+    "deepclusterv2_margin": (
+        "deepclusterv2",
+        [
+            "method_kwargs.num_prototypes=[3,3]",
+            "method_kwargs.kmeans_iters=2",
+            "max_epochs=2",  # the first epoch has no clusters yet
+        ],
+    ),
+    "simsiam_curv": ("simsiam", []),
+    "nnsiam_curv": ("nnsiam", ["method_kwargs.queue_size=16"]),
+    "nnbyol_curv": ("nnbyol", ["method_kwargs.queue_size=16"]),
+    "wmse_curv": (
+        "wmse",
+        ["method_kwargs.whitening_size=8", "method_kwargs.proj_output_dim=4"],
+    ),
+}
+
+
+def needs(method):
+    """Return the settings that a method needs, or skip the test where the host lacks it."""
+    parent, overrides = PARENTS[method]
+    try:
+        host.METHODS[parent]
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+    return overrides
