@@ -15,7 +15,7 @@ def install() -> None:
 
     - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
-      trained with
+      trained with; a third argument is what to return where it has none
     """
     OmegaConf.register_new_resolver("solo_margins.digits", digits_folder, replace=True)
     OmegaConf.register_new_resolver(
@@ -24,8 +24,13 @@ def install() -> None:
     store_recipes()
 
 
-def checkpoint_setting(checkpoint: str, key: str) -> Any:
+def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
     """Return a setting of the run that wrote a checkpoint, from the ``args.json`` beside it.
+
+    Args:
+        checkpoint: a checkpoint, or the folder of its run.
+        key: the setting.
+        default: what to return where the run has no such setting.
 
     Raises:
         ValueError: the file is missing or unreadable, or holds no such setting.
@@ -41,6 +46,8 @@ def checkpoint_setting(checkpoint: str, key: str) -> Any:
             f"set {key} on the command line"
         ) from None
     value = OmegaConf.select(settings, key)
+    if value is None and default:
+        return default[0]
     if value is None:
         raise ValueError(f"{file} holds no setting {key}; set it on the command line")
     return value
