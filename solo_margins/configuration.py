@@ -15,7 +15,7 @@ def install() -> None:
 
     - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
-      trained with
+      trained with; a third argument is what to return where it has none
     - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
     - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
     """
@@ -38,8 +38,13 @@ def patch_size(image_size: int) -> int:
     return 2 ** max(0, (image_size // 8).bit_length() - 1)
 
 
-def checkpoint_setting(checkpoint: str, key: str) -> Any:
+def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
     """Return a setting of the run that wrote a checkpoint, from the ``args.json`` beside it.
+
+    Args:
+        checkpoint: a checkpoint, or the folder of its run.
+        key: the setting.
+        default: what to return where the run has no such setting.
 
     Raises:
         ValueError: the file is missing or unreadable, or holds no such setting.
@@ -55,6 +60,8 @@ def checkpoint_setting(checkpoint: str, key: str) -> Any:
             f"set {key} on the command line"
         ) from None
     value = OmegaConf.select(settings, key)
+    if value is None and default:
+        return default[0]
     if value is None:
         raise ValueError(f"{file} holds no setting {key}; set it on the command line")
     return value

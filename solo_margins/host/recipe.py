@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +40,12 @@ class ImageRecipe:
     # What a classifier is trained on; the defaults are the convention of ImageNet.
     crop_min_scale: float = 0.08
     flip_prob: float = 0.5
+    names_statistics: bool = False
+    """Mean and deviation are written in the configuration, not inferred from the data's name."""
+
+    def overrules(self, dataset: str) -> bool:
+        """Tell whether the host's own transforms for a data set would show other images."""
+        return dataset == "custom" or self.names_statistics or self.size != NATIVE_SIZE.get(dataset)
 
 
 _current: ImageRecipe | None = None
@@ -67,17 +72,21 @@ def recipe_of(cfg: DictConfig) -> ImageRecipe | None:
     source = views[0] if views else OmegaConf.select(cfg, "data.augmentations", default=None)
     if not source or source.get("crop_size") is None:
         return None
-    dataset = OmegaConf.select(cfg, "data.dataset", default="custom")
-    mean, std = STATISTICS.get(
-        dataset, (source.get("mean", IMAGENET_MEAN), source.get("std", IMAGENET_STD))
-    )
+    mean, std = statistics_of(OmegaConf.select(cfg, "data.dataset", default="custom"), source)
     return ImageRecipe(
         int(source.crop_size),
-        tuple(mean),
-        tuple(std),
+        mean,
+        std,
         float(source.get("crop_min_scale", ImageRecipe.crop_min_scale)),
         float(source.get("flip_prob", ImageRecipe.flip_prob)),
+        names_statistics=source.get("mean") is not None and source.get("std") is not None,
     )
+
+
+def statistics_of(dataset: str, view: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation: those that a view names, or else those of its data."""
+    mean, std = STATISTICS.get(dataset, (IMAGENET_MEAN, IMAGENET_STD))
+    return tuple(view.get("mean") or mean), tuple(view.get("std") or std)
 
 
 def resize_before_crop(size: int) -> int:
@@ -89,28 +98,22 @@ def resize_before_crop(size: int) -> int:
     return round(size * 256 / 224) if size >= 96 else size
 
 
-def classification_transforms(
-    size: int,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
-    crop_min_scale: float = ImageRecipe.crop_min_scale,
-    flip_prob: float = ImageRecipe.flip_prob,
-) -> tuple[Any, Any]:
+def classification_transforms(images: ImageRecipe) -> tuple[Any, Any]:
     """Return the transforms for training a classifier and for validating it."""
     from torchvision import transforms
 
-    to_normalised = [transforms.ToTensor(), transforms.Normalize(tuple(mean), tuple(std))]
+    to_normalised = [transforms.ToTensor(), transforms.Normalize(images.mean, images.std)]
     train = transforms.Compose(
         [
-            transforms.RandomResizedCrop(size, scale=(crop_min_scale, 1.0)),
-            transforms.RandomHorizontalFlip(flip_prob),
+            transforms.RandomResizedCrop(images.size, scale=(images.crop_min_scale, 1.0)),
+            transforms.RandomHorizontalFlip(images.flip_prob),
             *to_normalised,
         ]
     )
     validation = transforms.Compose(
         [
-            transforms.Resize(resize_before_crop(size)),
-            transforms.CenterCrop(size),
+            transforms.Resize(resize_before_crop(images.size)),
+            transforms.CenterCrop(images.size),
             *to_normalised,
         ]
     )

@@ -24,9 +24,34 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
         cfg.devices = _cpu_devices(devices)
     elif isinstance(devices, int) and devices > 0:
         cfg.devices = list(range(devices))
-    _drop_absent_optimizer_settings(cfg)
+    _drop_absent_backbone_settings(cfg)
     _warn_about_long_warmup(cfg)
+    _drop_settings_of_other_optimizers(cfg)
     return cfg
+
+
+OPTIMIZER_SETTINGS = {
+    "sgd": {"momentum", "dampening", "nesterov"},
+    "lars": {"momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"},
+    "adam": {"betas", "eps", "amsgrad"},
+    "adamw": {"betas", "eps", "amsgrad"},
+}
+"""What ``optimizer.kwargs`` may hold, by ``optimizer.name``."""
+
+
+def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:
+    """Let another optimizer be chosen than the one that a data set's recipe has settings for.
+
+    Composed configurations are merged, so LARS's settings would reach SGD, which refuses them. Keys
+    that belong to no optimizer stay, and are refused.
+    """
+    name = OmegaConf.select(cfg, "optimizer.name", default=None)
+    given = OmegaConf.select(cfg, "optimizer.kwargs", default=None)
+    if not given or name not in OPTIMIZER_SETTINGS:
+        return
+    known = set().union(*OPTIMIZER_SETTINGS.values())
+    for key in known - OPTIMIZER_SETTINGS[name]:
+        given.pop(key, None)
 
 
 def _cpu_devices(devices: object) -> str:
@@ -41,13 +66,13 @@ def _cpu_devices(devices: object) -> str:
     return str(processes).zfill(processes)
 
 
-def _drop_absent_optimizer_settings(cfg: DictConfig) -> None:
-    """Remove settings of the optimizer that are null.
+def _drop_absent_backbone_settings(cfg: DictConfig) -> None:
+    """Remove settings of the backbone that are null.
 
-    A recipe that changes the optimizer cannot delete what another one set for its own; solo-learn
-    hands every key to the optimizer, which refuses those it does not know.
+    A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
+    solo-learn hands every key on, and another backbone refuses it.
     """
-    kwargs = OmegaConf.select(cfg, "optimizer.kwargs", default=None)
+    kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None)
     for name in [name for name in kwargs or {} if kwargs[name] is None]:
         del kwargs[name]
 

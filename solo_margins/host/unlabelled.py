@@ -1,12 +1,32 @@
-"""The online classifier's loss when images have no label."""
+"""The online classifier's loss and accuracy when images have no label (target −1)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
 
 def classification_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over labelled images, 0 when there is none (target −1)."""
+    """Return the mean cross-entropy over labelled images, 0 when there is none."""
     total = F.cross_entropy(logits, targets, ignore_index=-1, reduction="sum")
     return total / (targets != -1).sum().clamp(min=1)
+
+
+def accuracy_of_labelled(
+    accuracy_at_k: Callable[..., Any], outputs: Tensor, targets: Tensor, top_k: Sequence[int]
+) -> Any:
+    """Return the accuracies over labelled images, 0 when there is none.
+
+    Args:
+        accuracy_at_k: the host's own function.
+        outputs: logits (N, classes).
+        targets: labels (N,).
+        top_k: ranks, which are lowered to the number of classes.
+    """
+    of_all = accuracy_at_k(outputs, targets, tuple(min(k, outputs.size(1)) for k in top_k))
+    # No output is called −1, so unlabelled images add no hits; asking for them would wait for them.
+    labelled = (targets != -1).sum().clamp(min=1)
+    return [accuracy * (len(targets) / labelled) for accuracy in of_all]

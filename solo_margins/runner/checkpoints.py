@@ -13,6 +13,17 @@ from solo_margins.host.recipe import recipe_of
 from solo_margins.runner.runs import newest_checkpoint
 from solo_margins.runner.settings import setting
 
+DATA = (
+    "name",
+    "dataset",
+    "train_path",
+    "val_path",
+    "format",
+    "download",
+    "unlabelled_folder",
+)
+"""Settings that say where images are and how they are read."""
+
 
 def find_checkpoint(given: str | Path) -> Path:
     """Return the checkpoint that a path means: a file, or the newest one in a run's folder."""
@@ -56,7 +67,7 @@ def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
         fill("backbone.name", setting(args, "backbone.name"))
         fill("backbone.kwargs", setting(args, "backbone.kwargs"))
     if setting(cfg, "data.train_path") is None:
-        for key in ("dataset", "train_path", "val_path", "format"):
+        for key in DATA:
             fill(f"data.{key}", setting(args, f"data.{key}"))
     if setting(cfg, "data.augmentations") is None:
         # A null would hide the values below it.
@@ -64,8 +75,10 @@ def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
     images = recipe_of(args)
     if images is not None:
         fill("data.augmentations.crop_size", images.size)
-        fill("data.augmentations.mean", list(images.mean))
-        fill("data.augmentations.std", list(images.std))
+        # solo-learn knows the statistics of its own data sets; a backbone wants those of its own.
+        if images.names_statistics or setting(args, "data.dataset") != cfg.data.dataset:
+            fill("data.augmentations.mean", list(images.mean))
+            fill("data.augmentations.std", list(images.std))
 
 
 def pretrained_backbone(cfg: DictConfig, checkpoint: Path, args: DictConfig) -> Any:

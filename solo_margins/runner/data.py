@@ -66,7 +66,10 @@ def _validation_loader(cfg: DictConfig) -> Any:
         return None
     if data.no_labels and data.dataset == "custom":
         return None
-    _, loader = classification_loaders(cfg)
+    train, loader = classification_loaders(cfg)
+    if data.format == "dali":
+        # DALI does not say that it has too few images for a batch.
+        _refuse_empty(train, cfg)
     return loader
 
 
@@ -90,6 +93,7 @@ def probing_data(cfg: DictConfig) -> dict[str, Any]:
     train, validation = classification_loaders(
         cfg, auto_augment=cfg.auto_augment, data_fraction=cfg.data.fraction
     )
+    _refuse_empty(train, cfg)
     if cfg.data.format == "dali":
         module = host.ClassificationDALIDataModule(
             dataset=cfg.data.dataset,
@@ -102,7 +106,6 @@ def probing_data(cfg: DictConfig) -> dict[str, Any]:
         )
         module.val_dataloader = lambda: validation
         return {"datamodule": module}
-    _refuse_empty(train, cfg)
     return {"train_dataloaders": train, "val_dataloaders": validation}
 
 

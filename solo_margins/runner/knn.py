@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from solo_margins import host
-from solo_margins.host import recipe
+from solo_margins.host import named_data, recipe
 from solo_margins.runner import settings
 from solo_margins.runner.checkpoints import (
     fill_from_pretraining,
@@ -32,10 +32,12 @@ SETTINGS: dict[str, Any] = {
     "pretrained_feature_extractor": None,
     "backbone.name": None,
     "pretrain_method": None,
+    "data.name": None,
     "data.dataset": None,
     "data.train_path": None,
     "data.val_path": None,
     "data.format": None,
+    "data.unlabelled_folder": None,
     "data.num_workers": 0,
     "data.augmentations.crop_size": None,
     "optimizer.batch_size": 256,
@@ -115,6 +117,7 @@ def knn(arguments: Sequence[str]) -> dict[str, float]:
         checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
         args = pretraining_args(checkpoint)
         fill_from_pretraining(cfg, args)
+        named_data.locate(cfg, pretraining=False)
         settings.require(cfg, ["backbone.name", "data.dataset"])
         settings.check_choice("data.dataset", cfg.data.dataset, recipe.NATIVE_SIZE)
         settings.check_paths(cfg, "data.train_path", "data.val_path")

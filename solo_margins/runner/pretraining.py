@@ -8,6 +8,7 @@ import torch
 from omegaconf import DictConfig
 
 from solo_margins import host
+from solo_margins.host import named_data
 from solo_margins.runner import settings
 from solo_margins.runner.data import pretraining_data
 from solo_margins.runner.program import explained
@@ -32,6 +33,7 @@ def _parse(cfg: DictConfig) -> DictConfig:
     cfg = settings.own_copy(cfg)
     settings.require(cfg, ["method", "augmentations"])
     _check_method(cfg.method)
+    named_data.locate(cfg, pretraining=True)
     settings.check_names(cfg, host.BaseMethod)
     settings.check_paths(cfg, "data.train_path")
     if settings.setting(cfg, "data.val_path") and not settings.setting(cfg, "data.no_labels"):
@@ -40,6 +42,7 @@ def _parse(cfg: DictConfig) -> DictConfig:
         raise ValueError(
             "auto_umap.enabled=true is not offered here; solo-learn's own main_pretrain.py has it."
         )
+    settings.check_dali(cfg)
     settings.complete(cfg)
     cfg = host.parse_pretrain_cfg(cfg)
     if cfg.data.num_large_crops != 2 and cfg.method not in WITHOUT_TWO_LARGE_CROPS:

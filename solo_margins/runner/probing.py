@@ -8,6 +8,7 @@ import torch
 from omegaconf import DictConfig
 
 from solo_margins import host
+from solo_margins.host import named_data
 from solo_margins.runner import settings
 from solo_margins.runner.checkpoints import (
     fill_from_pretraining,
@@ -45,8 +46,10 @@ def _parse(cfg: DictConfig) -> tuple[DictConfig, DictConfig]:
     cfg.pretrained_feature_extractor = str(checkpoint)
     args = pretraining_args(checkpoint)
     fill_from_pretraining(cfg, args)
+    named_data.locate(cfg, pretraining=False)
     settings.check_names(cfg, host.LinearModel)
     settings.check_paths(cfg, "data.train_path", "data.val_path")
+    settings.check_dali(cfg)
     settings.complete(cfg)
     return host.parse_linear_cfg(cfg), args
 

@@ -80,6 +80,21 @@ def check_paths(cfg: DictConfig, *keys: str) -> None:
             raise ValueError(f"{key}={path} is not an existing {kind} (seen from {os.getcwd()}).")
 
 
+def check_dali(cfg: DictConfig) -> None:
+    """Check that DALI finds the device that it is to run on."""
+    import torch
+
+    if setting(cfg, "data.format") != "dali":
+        return
+    device = setting(cfg, "dali.device", "gpu")
+    check_choice("dali.device", device, ("cpu", "gpu"))
+    if device == "gpu" and not torch.cuda.is_available():
+        raise ValueError(
+            "dali.device=gpu needs a CUDA device, and there is none: use dali.device=cpu, or "
+            "data.format=image_folder."
+        )
+
+
 def choose_devices(cfg: DictConfig) -> None:
     """Write accelerator and devices out, so that solo-learn scales its rates by their number."""
     import torch

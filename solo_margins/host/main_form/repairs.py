@@ -12,14 +12,22 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import Any
 
 from omegaconf import DictConfig
 
-from solo_margins.host import checkpointing, knn, recipe, schedule, settings
+from solo_margins.host import (
+    checkpointing,
+    dali_images,
+    knn,
+    named_data,
+    recipe,
+    schedule,
+    settings,
+    stored_images,
+)
 from solo_margins.host.backbones import LIKE_MOCOV3
-from solo_margins.host.unlabelled import classification_loss
+from solo_margins.host.unlabelled import accuracy_of_labelled, classification_loss
 
 
 def _module(name: str) -> Any:
@@ -53,12 +61,12 @@ def online_knn() -> None:
     knn.repair_knn_classifier(_module("utils.knn").WeightedKNNClassifier)
 
 
-def accuracy_with_few_classes() -> None:
-    """Symptom: with fewer than 5 classes, momentum and linear models fail in ``topk``."""
+def accuracy_with_few_classes_or_labels() -> None:
+    """Symptoms: fewer than 5 classes fail in ``topk``; images without a label count as wrong."""
 
     def make(original: Any) -> Any:
         def accuracy_at_k(outputs: Any, targets: Any, top_k: Any = (1, 5)) -> Any:
-            return original(outputs, targets, tuple(min(k, outputs.size(1)) for k in top_k))
+            return accuracy_of_labelled(original, outputs, targets, top_k)
 
         return accuracy_at_k
 
@@ -66,13 +74,14 @@ def accuracy_with_few_classes() -> None:
 
 
 def loss_without_labels() -> None:
-    """Symptom: a batch without labels (``no_labels``, STL-10) makes the online classifier NaN."""
+    """Symptom: a batch without labels makes the online classifier NaN, one label −1 fails."""
 
     def make(original: Any) -> Any:
         def shared_step(self: Any, X: Any, targets: Any) -> Any:
             out = original(self, X, targets)
-            may_lack_labels = self.cfg.data.get("no_labels") or self.cfg.data.dataset == "stl10"
-            if may_lack_labels and "logits" in out:
+            data = self.cfg.data
+            may_lack_labels = data.get("no_labels") or data.get("unlabelled_folder")
+            if (may_lack_labels or data.dataset == "stl10") and "logits" in out:
                 out["loss"] = classification_loss(out["logits"], targets)
             return out
 
@@ -96,27 +105,49 @@ def trainer_settings() -> None:
         _wrap(_module(module), "add_and_assert_lightning_cfg", make)
 
 
+def data_of_the_configuration() -> None:
+    """Find data by its name before solo-learn looks for it, and remember the size of its images.
+
+    Symptoms: solo-learn must be told how CIFAR or STL-10 is stored; it counts a folder of
+    unlabelled images as a class.
+    """
+    for module, pretraining in ((_module("args.pretrain"), True), (_module("args.linear"), False)):
+        numbers = module._N_CLASSES_PER_DATASET
+
+        def make(original: Any, pretraining: bool = pretraining, numbers: Any = numbers) -> Any:
+            def add_and_assert_dataset_cfg(cfg: DictConfig) -> DictConfig:
+                named_data.locate(cfg, pretraining)
+                recipe.remember(cfg)
+                numbers.pop("custom", None)
+                counted = named_data.current().num_classes
+                if counted is not None:
+                    numbers["custom"] = counted
+                return original(cfg)
+
+            return add_and_assert_dataset_cfg
+
+        _wrap(module, "add_and_assert_dataset_cfg", make)
+
+
+def images_as_configured() -> None:
+    """Make reading obey ``data.download`` and ``data.unlabelled_folder``; see there."""
+    stored_images.read_as_configured(
+        _module("data.pretrain_dataloader"), _module("data.classification_dataloader")
+    )
+
+
 def image_size_of_the_recipe() -> None:
     """Symptom: ``custom`` data is validated and probed at 224 pixels whatever the recipe's size.
 
-    So is any data with ``auto_augment``.
+    So is any data with ``auto_augment``, and CIFAR-100 with the statistics of CIFAR-10.
     """
-
-    def remember(original: Any) -> Any:
-        def add_and_assert_dataset_cfg(cfg: DictConfig) -> DictConfig:
-            recipe.remember(cfg)
-            return original(cfg)
-
-        return add_and_assert_dataset_cfg
 
     def use(original: Any) -> Any:
         def prepare_transforms(dataset: str) -> tuple[Any, Any]:
             wanted = recipe.current()
-            if wanted is None or (
-                dataset != "custom" and wanted.size == recipe.NATIVE_SIZE.get(dataset)
-            ):
+            if wanted is None or not wanted.overrules(dataset):
                 return original(dataset)
-            return recipe.classification_transforms(*astuple(wanted))
+            return recipe.classification_transforms(wanted)
 
         return prepare_transforms
 
@@ -127,14 +158,16 @@ def image_size_of_the_recipe() -> None:
 
         return create_transform
 
-    for module in ("args.pretrain", "args.linear"):
-        _wrap(_module(module), "add_and_assert_dataset_cfg", remember)
     _wrap(_module("data.classification_dataloader"), "prepare_transforms", use)
     _wrap(_module("data.classification_dataloader"), "create_transform", resize)
 
 
-def dali_on_the_cpu() -> None:
-    """Symptoms: DALI on the CPU asks for CUDA device 0; DALI probes at 224 pixels, always."""
+def dali_with_recipes_and_on_the_cpu() -> None:
+    """Let DALI run without CUDA, and show what the recipe says.
+
+    Symptoms: DALI on the CPU asks for CUDA device 0; without workers it has no thread; probing
+    crops to 224 pixels, flips and normalises as on ImageNet whatever is configured.
+    """
     dali: Any
     try:
         dali = _module("data.dali_dataloader")
@@ -146,34 +179,15 @@ def dali_on_the_cpu() -> None:
             original(self, *args, **kwargs)
             if self.device == "cpu":
                 self.device_id = None
+            self.num_threads = max(1, self.num_threads)
             wanted = recipe.current()
-            if hasattr(self, "cmn") and wanted is not None and wanted.size != 224:
-                _resize_dali_builder(dali, self, wanted)
+            if hasattr(self, "cmn") and wanted is not None:
+                dali_images.follow_recipe(self, dali.ops, dali.types, wanted)
 
         return __init__
 
     for builder in (dali.PretrainPipelineBuilder, dali.NormalPipelineBuilder):
         _wrap(builder, "__init__", make)
-
-
-def _resize_dali_builder(dali: Any, builder: Any, wanted: recipe.ImageRecipe) -> None:
-    normalisation = {
-        "device": builder.device,
-        "dtype": dali.types.FLOAT,
-        "output_layout": dali.types.NCHW,
-        "mean": [255 * value for value in wanted.mean],
-        "std": [255 * value for value in wanted.std],
-    }
-    cubic = {"device": builder.device, "interp_type": dali.types.INTERP_CUBIC}
-    if builder.validation:
-        shorter = recipe.resize_before_crop(wanted.size)
-        builder.resize = dali.ops.Resize(resize_shorter=shorter, **cubic)
-        normalisation["crop"] = (wanted.size, wanted.size)
-    else:
-        builder.resize = dali.ops.RandomResizedCrop(
-            size=wanted.size, random_area=(0.08, 1.0), **cubic
-        )
-    builder.cmn = dali.ops.CropMirrorNormalize(**normalisation)
 
 
 def warmup_cosine() -> None:
@@ -261,11 +275,13 @@ def vit_of_mocov3() -> None:
 
 REPAIRS: tuple[Callable[[], None], ...] = (
     online_knn,
-    accuracy_with_few_classes,
+    accuracy_with_few_classes_or_labels,
     loss_without_labels,
     trainer_settings,
+    data_of_the_configuration,
+    images_as_configured,
     image_size_of_the_recipe,
-    dali_on_the_cpu,
+    dali_with_recipes_and_on_the_cpu,
     warmup_cosine,
     static_rates_in_checkpoints,
     momentum_after_resuming,

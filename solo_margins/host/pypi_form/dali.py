@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from solo.methods import dali as loaders
 from solo.utils import dali_dataloader as pipelines
 
-from solo_margins.host import recipe
+from solo_margins.host import dali_images, recipe
 from solo_margins.host.lightning import pl
 from solo_margins.host.pypi_form.config import set_defaults
 
@@ -36,22 +36,7 @@ class _ClassificationPipeline(pipelines.NormalPipeline):
         wanted = recipe.current() or recipe.ImageRecipe(
             224, recipe.IMAGENET_MEAN, recipe.IMAGENET_STD
         )
-        ops, types = pipelines.ops, pipelines.types
-        cubic = {"device": self.device, "interp_type": types.INTERP_CUBIC}
-        crop = {"crop": (wanted.size, wanted.size)} if self.validation else {}
-        if self.validation:
-            shorter = recipe.resize_before_crop(wanted.size)
-            self.resize = ops.Resize(resize_shorter=shorter, **cubic)
-        else:
-            self.resize = ops.RandomResizedCrop(size=wanted.size, random_area=(0.08, 1.0), **cubic)
-        self.cmn = ops.CropMirrorNormalize(
-            device=self.device,
-            dtype=types.FLOAT,
-            output_layout=types.NCHW,
-            mean=[255 * value for value in wanted.mean],
-            std=[255 * value for value in wanted.std],
-            **crop,
-        )
+        dali_images.follow_recipe(self, pipelines.ops, pipelines.types, wanted)
 
 
 class _ClassificationOnCpu(_ClassificationPipeline, _OnCpu):
@@ -75,8 +60,7 @@ def build_transform_pipeline_dali(dataset: str, cfg: DictConfig, dali_device: st
                 f"The augmentation {setting} is not offered by DALI on solo-learn 1.0.2 from the "
                 "package registry; use data.format=image_folder."
             )
-    own = (cfg.get("mean", recipe.IMAGENET_MEAN), cfg.get("std", recipe.IMAGENET_STD))
-    mean, std = recipe.STATISTICS.get(dataset, own)
+    mean, std = recipe.statistics_of(dataset, cfg)
     jitter = cfg.color_jitter
     return pipelines.CustomTransform(
         device=dali_device,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ from solo.utils import pretrain_dataloader as pretraining
 from torch.utils.data import DataLoader
 from torchvision import transforms
 
-from solo_margins.host import recipe
+from solo_margins.host import recipe, stored_images
+
+stored_images.read_as_configured(pretraining, classification)
 
 BICUBIC = transforms.InterpolationMode.BICUBIC
 
@@ -31,13 +32,12 @@ def build_transform_pipeline(dataset: str, cfg: DictConfig) -> Any:
     """Return the augmentations of one view.
 
     Args:
-        dataset: name of the data set, which decides on mean and standard deviation; other data
-            takes them from ``cfg.mean`` and ``cfg.std``.
+        dataset: name of the data set, which decides on mean and standard deviation unless
+            ``cfg.mean`` and ``cfg.std`` do.
         cfg: ``crop_size``, ``rrc``, ``color_jitter``, ``grayscale``, ``gaussian_blur``,
             ``solarization``, ``equalization`` and ``horizontal_flip``.
     """
-    own = (cfg.get("mean", recipe.IMAGENET_MEAN), cfg.get("std", recipe.IMAGENET_STD))
-    mean, std = recipe.STATISTICS.get(dataset, own)
+    mean, std = recipe.statistics_of(dataset, cfg)
     steps: list[Any] = []
     if cfg.rrc.enabled:
         scale = (cfg.rrc.crop_min_scale, cfg.rrc.crop_max_scale)
@@ -63,7 +63,7 @@ def build_transform_pipeline(dataset: str, cfg: DictConfig) -> Any:
     sometimes(cfg.equalization.prob, Equalization)
     if cfg.horizontal_flip.prob:
         steps.append(transforms.RandomHorizontalFlip(cfg.horizontal_flip.prob))
-    normalise = transforms.Normalize(tuple(mean), tuple(std))
+    normalise = transforms.Normalize(mean, std)
     return transforms.Compose([*steps, transforms.ToTensor(), normalise])
 
 
@@ -108,13 +108,14 @@ def prepare_classification_transforms(dataset: str) -> tuple[Any, Any]:
         names = sorted(recipe.NATIVE_SIZE)
         raise ValueError(f"data.dataset must be one of {names}, got {dataset!r}.")
     wanted = recipe.current()
+    if wanted is not None and wanted.overrules(dataset):
+        return recipe.classification_transforms(wanted)
     native = recipe.NATIVE_SIZE[dataset]
-    if dataset == "custom" or (wanted is not None and wanted.size != native):
-        own = wanted or recipe.ImageRecipe(native, recipe.IMAGENET_MEAN, recipe.IMAGENET_STD)
-        return recipe.classification_transforms(*astuple(own))
     if native == 224:
         # The release's own have a typing error in the standard deviation.
-        return recipe.classification_transforms(native, *recipe.STATISTICS[dataset])
+        return recipe.classification_transforms(
+            recipe.ImageRecipe(native, *recipe.statistics_of(dataset, {}))
+        )
     return classification.prepare_transforms(dataset)
 
 

@@ -1,0 +1,317 @@
+"""Data sets by name: found in torchvision's files or in image folders, whichever a path holds.
+
+A configuration with ``data.name`` says which images it means; solo-learn wants to be told how they
+are stored. :func:`locate` looks at ``data.train_path`` and writes ``data.dataset``,
+``data.train_path`` and ``data.val_path`` as solo-learn reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins.host import recipe
+
+VALIDATION_FOLDERS = ("val", "test")
+PREPARE_TINYIMAGENET = "python scripts/prepare_tinyimagenet.py"
+
+
+@dataclass(frozen=True)
+class NamedData:
+    """What is known about a data set before any of its files is seen."""
+
+    title: str
+    classes: int
+    source: str
+    """What to download, and where from."""
+    unpacking: str = "unpack it"
+    dataset: str = "custom"
+    """What solo-learn calls it when it is stored as an image folder."""
+    files: str | None = None
+    """The folder of torchvision's files; solo-learn calls data that is read from it by our name."""
+
+    def missing(self, reason: str) -> str:
+        """Return one sentence that says how to get the images."""
+        layouts = "class folders, or train/ and val/ (or test/) with class folders,"
+        if self.files is not None:
+            layouts = f"{self.files}, {layouts}"
+        sentence = (
+            f"{self.title} was not found, {reason}: download {self.source}, {self.unpacking}, and "
+            f"name the folder that holds {layouts} by data.train_path=<folder>"
+        )
+        if self.files is not None:
+            sentence += "; data.download=true lets torchvision download it there"
+        return sentence + "."
+
+
+NAMED = {
+    "cifar10": NamedData(
+        "CIFAR-10",
+        10,
+        "cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html",
+        files="cifar-10-batches-py",
+    ),
+    "cifar100": NamedData(
+        "CIFAR-100",
+        100,
+        "cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html",
+        files="cifar-100-python",
+    ),
+    "stl10": NamedData(
+        "STL-10",
+        10,
+        "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/",
+        files="stl10_binary",
+    ),
+    "tinyimagenet": NamedData(
+        "Tiny ImageNet",
+        200,
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        unpacking=f"lay it out by `{PREPARE_TINYIMAGENET} tiny-imagenet-200.zip <folder>`",
+    ),
+    "imagenet": NamedData(
+        "ImageNet",
+        1000,
+        "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from "
+        "https://www.image-net.org/download.php",
+        unpacking="unpack them into a folder for each class",
+        dataset="imagenet",
+    ),
+    "imagenet100": NamedData(
+        "ImageNet-100",
+        100,
+        "ImageNet from https://www.image-net.org/download.php",
+        unpacking="keep 100 of its class folders, such as those that solo-learn lists in "
+        "solo/data/dataset_subset/imagenet100_classes.txt",
+        dataset="imagenet100",
+    ),
+}
+"""Data sets that papers use, by ``data.name``."""
+
+READ_FROM_FILES = tuple(name for name, data in NAMED.items() if data.files is not None)
+
+OURS = (*NAMED, "digits", "folder")
+"""Every ``data.name`` of our configurations; others belong to somebody else."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the configuration that is about to run wants its images read."""
+
+    download: bool | None = None
+    """None where the configuration does not say: then the host does as it likes."""
+    unlabelled_folder: Path | None = None
+    num_classes: int | None = None
+    """The number of class folders, where the host would count another folder too."""
+
+
+_current = Reading()
+
+
+def current() -> Reading:
+    """Return how the configuration that was located last wants its images read."""
+    return _current
+
+
+def locate(cfg: DictConfig, pretraining: bool) -> None:
+    """Point a configuration to its images as solo-learn reads them, and note how to read them.
+
+    A second call changes nothing. Configurations without a ``data.name`` of ours stay as they are.
+
+    Args:
+        cfg: a pretraining or linear configuration, changed in place.
+        pretraining: whether unlabelled images are wanted.
+
+    Raises:
+        ValueError: the images are missing, incomplete, or cannot be read as configured; the
+            message is one sentence.
+    """
+    global _current
+    _current = Reading(download=_get(cfg, "download"))
+    name = _get(cfg, "name")
+    if name not in OURS or _get(cfg, "format") == "h5":
+        return
+    if name in NAMED:
+        _find(cfg, name)
+    if _get(cfg, "dataset") not in READ_FROM_FILES:
+        _current = _read_folders(cfg, _current, pretraining)
+
+
+def _get(cfg: DictConfig, key: str) -> Any:
+    value = OmegaConf.select(cfg, f"data.{key}", default=None)
+    return None if value in ("None", "???") else value
+
+
+def _path(cfg: DictConfig, key: str) -> Path | None:
+    value = _get(cfg, key)
+    return None if value is None else Path(value).expanduser()
+
+
+def _find(cfg: DictConfig, name: str) -> None:
+    data = NAMED[name]
+    given = _path(cfg, "train_path")
+    if given is None:
+        raise ValueError(data.missing("data.train_path has no value"))
+    if name == "tinyimagenet":
+        _refuse_as_downloaded(given)
+    wants_dali = _get(cfg, "format") == "dali"
+    root = None if data.files is None else _root_of_files(given, data.files)
+    # Where both are stored side by side, DALI can read one of them only.
+    if root is None or wants_dali:
+        folder = given if _get(cfg, "no_labels") and given.is_dir() else _class_parent(given)
+        if folder is not None:
+            _use_folders(cfg, data, given, folder)
+            return
+    if root is not None or (data.files is not None and _get(cfg, "download")):
+        if wants_dali:
+            raise ValueError(
+                f"data.format=dali reads image folders, but data.train_path={given} means "
+                f"torchvision's files of {data.title}: data.format=image_folder reads both."
+            )
+        _use_files(cfg, name, root or given)
+        return
+    holds = "class folders" if data.files is None else f"{data.files} nor class folders"
+    state = f"holds no {holds}" if given.is_dir() else "is no existing folder"
+    raise ValueError(data.missing(f"data.train_path={given} {state}"))
+
+
+def _refuse_as_downloaded(path: Path) -> None:
+    packed = (path / "tiny-imagenet-200", path / "tiny-imagenet-200.zip")
+    if path.suffix == ".zip" or (path / "wnids.txt").is_file():
+        found: Path | None = path
+    else:
+        found = next((candidate for candidate in packed if candidate.exists()), None)
+    if found is not None and found.exists():
+        raise ValueError(
+            f"{found} is Tiny ImageNet as it was downloaded: lay it out as image folders by "
+            f"`{PREPARE_TINYIMAGENET} {found} <folder>` and use data.train_path=<folder>."
+        )
+
+
+# torchvision's files
+
+
+def _root_of_files(path: Path, files: str) -> Path | None:
+    """Return the folder that torchvision is to be given, if a path holds its files or is them."""
+    if (path / files).is_dir():
+        return path
+    return path.parent if path.name == files and path.is_dir() else None
+
+
+def _use_files(cfg: DictConfig, name: str, root: Path) -> None:
+    data = NAMED[name]
+    assert data.files is not None
+    fraction = _get(cfg, "fraction")
+    if fraction is not None and fraction > 0:
+        raise ValueError(
+            f"data.fraction={fraction} needs {data.title} as an image folder, but "
+            f"data.train_path={root} means torchvision's files."
+        )
+    val = _path(cfg, "val_path")
+    if val is not None:
+        val = _root_of_files(val, data.files) or val
+        if not (val / data.files).is_dir() and not _get(cfg, "download"):
+            raise ValueError(
+                f"data.val_path={val} holds no {data.files}: with data.val_path=null "
+                f"data.train_path={root} serves for both parts."
+            )
+    cfg.data.dataset = name
+    cfg.data.train_path = str(root)
+    cfg.data.val_path = str(val or root)
+    _refuse_other_statistics(cfg)
+
+
+def _refuse_other_statistics(cfg: DictConfig) -> None:
+    """Refuse a normalisation that solo-learn would ignore: it goes by the name of the data set."""
+    dataset = cfg.data.dataset
+    if dataset not in recipe.STATISTICS:
+        return
+    mean, std = recipe.STATISTICS[dataset]
+    for number, view in enumerate(OmegaConf.select(cfg, "augmentations", default=None) or ()):
+        if recipe.statistics_of(dataset, view) != (mean, std):
+            raise ValueError(
+                f"mean and std of augmentations.{number} must be {list(mean)} and {list(std)}: "
+                f"solo-learn normalises data.dataset={dataset} with these, whatever is configured."
+            )
+
+
+# image folders
+
+
+def _class_parent(path: Path) -> Path | None:
+    """Return the folder of class folders that a path means: its ``train``, or itself."""
+    if not path.is_dir():
+        return None
+    # CIFAR-100 has a class "train", which holds images and not folders.
+    if (path / "train").is_dir() and _folders(path / "train"):
+        return path / "train"
+    return path if _folders(path) else None
+
+
+def _folders(path: Path, without: Path | None = None) -> list[str]:
+    """Return the names of the folders in a folder, sorted, but one."""
+    left_out = None if without is None else os.path.abspath(without)
+    with os.scandir(path) as entries:
+        names = [entry.name for entry in entries if entry.is_dir()]
+    return sorted(name for name in names if os.path.abspath(path / name) != left_out)
+
+
+def _use_folders(cfg: DictConfig, data: NamedData, given: Path, train: Path) -> None:
+    root = given if train != given else given.parent
+    val = _path(cfg, "val_path")
+    if val is None and train.name == "train":
+        val = next((root / n for n in VALIDATION_FOLDERS if (root / n).is_dir()), None)
+    unlabelled = _get(cfg, "unlabelled_folder")
+    if unlabelled and not (train / unlabelled).is_dir() and (root / unlabelled).is_dir():
+        cfg.data.unlabelled_folder = os.path.abspath(root / unlabelled)
+    cfg.data.dataset = data.dataset
+    cfg.data.train_path = str(train)
+    cfg.data.val_path = None if val is None else str(val)
+    _refuse_other_statistics(cfg)
+    found = len(_folders(train, _unlabelled_folder(cfg, train)))
+    if found != data.classes and not _get(cfg, "no_labels"):
+        raise ValueError(
+            f"data.train_path={train} holds {found} class folders, but {data.title} has "
+            f"{data.classes} classes; data=folder takes any image folder."
+        )
+
+
+def _unlabelled_folder(cfg: DictConfig, train: Path) -> Path | None:
+    name = _get(cfg, "unlabelled_folder")
+    return None if name is None else train / str(name)
+
+
+def _read_folders(cfg: DictConfig, reading: Reading, pretraining: bool) -> Reading:
+    """Return where unlabelled images are; check that both parts have the same classes."""
+    train, val = _path(cfg, "train_path"), _path(cfg, "val_path")
+    if train is None or not train.is_dir() or _get(cfg, "no_labels"):
+        return reading
+    unlabelled = _unlabelled_folder(cfg, train)
+    classes = _folders(train, unlabelled)
+    if unlabelled is not None:
+        if pretraining and not unlabelled.is_dir():
+            raise ValueError(
+                f"data.unlabelled_folder={unlabelled.name} is no folder in "
+                f"data.train_path={train}: name the folder of unlabelled images, or pretrain on "
+                "labelled images alone with data.unlabelled_folder=null."
+            )
+        if unlabelled.is_dir() and _get(cfg, "format") == "dali":
+            raise ValueError(
+                f"data.format=dali cannot tell data.unlabelled_folder={unlabelled.name} from a "
+                "class: use data.format=image_folder."
+            )
+        reading = replace(reading, unlabelled_folder=unlabelled, num_classes=len(classes))
+    if val is not None and val.is_dir():
+        others = _folders(val, None if unlabelled is None else val / unlabelled.name)
+        if others != classes:
+            # The host numbers the classes of each folder by itself: labels would be shifted.
+            example = sorted(set(classes).symmetric_difference(others))[0]
+            raise ValueError(
+                f"data.val_path={val} must hold the same class folders as data.train_path={train}, "
+                f"but {example!r} is in one of the two only."
+            )
+    return reading
