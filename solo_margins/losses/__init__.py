@@ -5,7 +5,10 @@ from solo_margins.losses.generalized import generalized_info_nce_loss_func
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.mocov3 import mocov3_margin_loss_func
 from solo_margins.losses.ntxent import MarginNTXentLoss
-from solo_margins.losses.polarization import distance_polarization_loss_func
+from solo_margins.losses.polarization import (
+    distance_polarization_loss_func,
+    distance_polarization_with_count,
+)
 from solo_margins.losses.simclr import (
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
@@ -17,6 +20,7 @@ __all__ = [
     "Margins",
     "byol_curv_loss_func",
     "distance_polarization_loss_func",
+    "distance_polarization_with_count",
     "generalized_info_nce_loss_func",
     "mocov3_margin_loss_func",
     "simclr_debiased_loss_func",
