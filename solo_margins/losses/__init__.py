@@ -14,6 +14,7 @@ from solo_margins.losses.simclr import (
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
 )
+from solo_margins.losses.simsiam import simsiam_curv_loss_func
 
 __all__ = [
     "MarginNTXentLoss",
@@ -26,4 +27,5 @@ __all__ = [
     "simclr_debiased_loss_func",
     "simclr_hard_negative_loss_func",
     "simclr_margin_loss_func",
+    "simsiam_curv_loss_func",
 ]
