@@ -3,6 +3,7 @@
 from solo_margins.losses.byol import byol_curv_loss_func
 from solo_margins.losses.generalized import generalized_info_nce_loss_func
 from solo_margins.losses.margins import Margins
+from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
 from solo_margins.losses.mocov3 import mocov3_margin_loss_func
 from solo_margins.losses.nnclr import nnclr_margin_loss_func
 from solo_margins.losses.ntxent import MarginNTXentLoss
@@ -24,6 +25,7 @@ __all__ = [
     "distance_polarization_loss_func",
     "distance_polarization_with_count",
     "generalized_info_nce_loss_func",
+    "mocov2plus_margin_loss_func",
     "mocov3_margin_loss_func",
     "nnclr_margin_loss_func",
     "simclr_debiased_loss_func",
