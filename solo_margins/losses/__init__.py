@@ -1,6 +1,7 @@
 """Contrastive losses with margins. They need torch and nothing else."""
 
 from solo_margins.losses.byol import byol_curv_loss_func
+from solo_margins.losses.deepclusterv2 import deepclusterv2_margin_loss_func
 from solo_margins.losses.generalized import generalized_info_nce_loss_func
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
@@ -22,6 +23,7 @@ __all__ = [
     "MarginNTXentLoss",
     "Margins",
     "byol_curv_loss_func",
+    "deepclusterv2_margin_loss_func",
     "distance_polarization_loss_func",
     "distance_polarization_with_count",
     "generalized_info_nce_loss_func",
