@@ -52,16 +52,18 @@ def require_tile_size(tile_size: Any) -> None:
         raise ValueError(f"tile_size must be None or an integer >= 1, got {tile_size!r}")
 
 
-def require_embeddings(name: str, value: Any) -> None:
-    """Raise ``ValueError`` unless ``value`` is a non-empty (N, D) floating point tensor."""
+def require_embeddings(name: str, value: Any, height: str = "N", width: str = "D") -> None:
+    """Raise ``ValueError`` unless ``value`` is a non-empty floating point tensor of two axes."""
+    shape = f"({height}, {width})"
     if not isinstance(value, torch.Tensor):
-        raise ValueError(f"{name} must be a tensor of shape (N, D), got {type(value).__name__}")
+        raise ValueError(f"{name} must be a tensor of shape {shape}, got {type(value).__name__}")
     if value.dtype not in FLOATING:
         listed = ", ".join(str(dtype) for dtype in FLOATING)
         raise ValueError(f"{name} must have one of the dtypes {listed}, got {value.dtype}")
     if value.dim() != 2 or 0 in value.shape:
         raise ValueError(
-            f"{name} must have shape (N, D) with N >= 1 and D >= 1, got {tuple(value.shape)}"
+            f"{name} must have shape {shape} with {height} >= 1 and {width} >= 1, "
+            f"got {tuple(value.shape)}"
         )
 
 
@@ -76,6 +78,12 @@ def require_same_shape(
             f"{name} and {other_name} must have the same shape, "
             f"got {tuple(value.shape)} and {tuple(other.shape)}"
         )
+    _require_same_device(name, value, other_name, other)
+
+
+def _require_same_device(
+    name: str, value: torch.Tensor, other_name: str, other: torch.Tensor
+) -> None:
     if value.device != other.device:
         raise ValueError(
             f"{name} and {other_name} must be on the same device, "
@@ -83,18 +91,54 @@ def require_same_shape(
         )
 
 
+def require_queue(queue: Any, query: torch.Tensor) -> None:
+    """Raise ``ValueError`` unless ``queue`` is (D, K) with the D and the device of ``query``."""
+    require_embeddings("queue", queue, "D", "K")
+    if queue.shape[0] != query.shape[1]:
+        raise ValueError(
+            f"queue must have shape (D, K) with D = {query.shape[1]}, the width of query, "
+            f"got {tuple(queue.shape)}"
+        )
+    _require_same_device("queue", queue, "query", query)
+
+
+def require_prototypes(prototypes: Any, z: torch.Tensor) -> None:
+    """Raise ``ValueError`` unless ``prototypes`` is (P, D) with the D and the device of ``z``."""
+    require_embeddings("prototypes", prototypes, "P", "D")
+    if prototypes.shape[1] != z.shape[1]:
+        raise ValueError(
+            f"prototypes must have shape (P, D) with D = {z.shape[1]}, the width of z, "
+            f"got {tuple(prototypes.shape)}"
+        )
+    _require_same_device("prototypes", prototypes, "z", z)
+
+
+def _require_integers(name: str, what: str, value: Any, z: torch.Tensor) -> None:
+    """Raise ``ValueError`` unless ``value`` holds one integer for each row of ``z``."""
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"{name} must be a tensor of shape (N,), got {type(value).__name__}")
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise ValueError(f"{name} must have an integer dtype, got {value.dtype}")
+    if value.dim() != 1 or value.shape[0] != z.shape[0]:
+        raise ValueError(
+            f"{name} must hold one {what} for each of the {z.shape[0]} rows of z, "
+            f"got shape {tuple(value.shape)}"
+        )
+    _require_same_device(name, value, "z", z)
+
+
 def require_indexes(indexes: Any, z: torch.Tensor) -> None:
     """Raise ``ValueError`` unless ``indexes`` holds one integer id for each row of ``z``."""
-    if not isinstance(indexes, torch.Tensor):
-        raise ValueError(f"indexes must be a tensor of shape (N,), got {type(indexes).__name__}")
-    if indexes.is_floating_point() or indexes.is_complex() or indexes.dtype == torch.bool:
-        raise ValueError(f"indexes must have an integer dtype, got {indexes.dtype}")
-    if indexes.dim() != 1 or indexes.shape[0] != z.shape[0]:
+    _require_integers("indexes", "id", indexes, z)
+
+
+def require_assignments(assignments: Any, z: torch.Tensor, prototypes: torch.Tensor) -> None:
+    """Raise ``ValueError`` unless ``assignments`` holds a prototype's number, or -1, a row."""
+    _require_integers("assignments", "prototype", assignments, z)
+    smallest, largest = (int(number) for number in torch.aminmax(assignments))
+    if smallest < -1 or largest >= prototypes.shape[0]:
+        wrong = smallest if smallest < -1 else largest
         raise ValueError(
-            f"indexes must hold one id for each of the {z.shape[0]} rows of z, "
-            f"got shape {tuple(indexes.shape)}"
-        )
-    if indexes.device != z.device:
-        raise ValueError(
-            f"indexes and z must be on the same device, got {indexes.device} and {z.device}"
+            f"assignments must be integers in [0, {prototypes.shape[0] - 1}], "
+            f"or -1 for a row to leave out, got {wrong}"
         )

@@ -90,8 +90,9 @@ class _PositiveSide:
 
 def _partners(columns: Tensor, positives: Positives) -> Iterator[Tensor]:
     """Yield, one positive after the other, the (N, D) vectors that the rows are paired with."""
+    vectors = columns if positives.vectors is None else positives.vectors
     for place in range(positives.columns.shape[1]):
-        yield columns.index_select(0, positives.columns[:, place])
+        yield vectors.index_select(0, positives.columns[:, place])
 
 
 def _positive_side(rows: Tensor, columns: Tensor, setting: Contrast) -> _PositiveSide:
@@ -300,7 +301,7 @@ def _rectangular(
             toward = difference(rows, partner, facing) * pull[:, place].unsqueeze(1)
             if for_rows is not None:
                 for_rows.sub_(toward)
-            if for_columns is not None:
+            if for_columns is not None and setting.positives.vectors is None:
                 toward.mul_(facing.unsqueeze(1))
                 for_columns.index_add_(0, setting.positives.columns[:, place], toward)
     return loss, for_rows, for_columns

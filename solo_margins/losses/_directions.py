@@ -25,7 +25,8 @@ def _is_ordinary(length: Tensor) -> bool:
 def _careful_unit(wide: Tensor, smallest: float) -> tuple[Tensor, Tensor]:
     """Return unit vectors and inverse lengths of rows that may be huge, tiny or zero."""
     # Dividing by the largest entry first keeps squares in range.
-    largest = wide.abs().amax(dim=1, keepdim=True).clamp_min_(torch.finfo(wide.dtype).tiny)
+    largest = torch.linalg.vector_norm(wide, torch.inf, dim=1, keepdim=True)
+    largest.clamp_min_(torch.finfo(wide.dtype).tiny)
     scaled = wide / largest
     length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
     missing = length * largest < smallest

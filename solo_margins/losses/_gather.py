@@ -27,6 +27,15 @@ def first_row(sizes: list[int]) -> int:
     return sum(sizes[: dist.get_rank()]) if len(sizes) > 1 else 0
 
 
+def row_weight(sizes: list[int]) -> float:
+    """Return the weight of one row in the mean over all rows of all ranks.
+
+    Data parallel training takes the mean over ranks. Weighted by the whole batch instead of this
+    rank's share, rows count alike in it, ragged batches included.
+    """
+    return len(sizes) / sum(sizes)
+
+
 def gather_without_gradient(rows: Tensor, sizes: list[int]) -> Tensor:
     """Return the rows of all ranks, in the order of ranks, detached; one process gets ``rows``."""
     if len(sizes) == 1:
@@ -59,5 +68,7 @@ class _GatherWithGradient(torch.autograd.Function):
 
 def gather_with_gradient(rows: Tensor, sizes: list[int]) -> Tensor:
     """Return the rows of all ranks, in the order of ranks, differentiable on every rank."""
+    if len(sizes) == 1:
+        return rows
     gathered: Tensor = _GatherWithGradient.apply(rows, sizes)
     return gathered

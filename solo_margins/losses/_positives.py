@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Positives:
-    """The positives of each row, as column numbers.
+    """The positives of each row, as column numbers or as numbers of vectors of their own.
 
     Attributes:
         columns: (N, P) column numbers, padded with a harmless column where ``valid`` is False.
@@ -19,6 +19,8 @@ class Positives:
             if rows and columns are different vectors.
         negatives: number of negatives of each row, (N,) or one number for all.
         counted: number of rows, over all ranks, that have a positive and so enter the mean.
+        vectors: unit vectors, without gradient, that ``columns`` counts where positives are no
+            columns of the matrix; None where they are.
     """
 
     columns: Tensor
@@ -27,6 +29,7 @@ class Positives:
     mirrored: Tensor | None
     negatives: Tensor | int
     counted: int
+    vectors: Tensor | None = None
 
     def count(self, rows: slice, dtype: torch.dtype) -> Tensor | int:
         """Return the number of positives of some rows, at least 1 so that it can be divided by."""
@@ -45,6 +48,26 @@ def diagonal_positives(rows: int, first: int, total: int, device: torch.device) 
     """Return the structure of query against key: row i's only positive is column first + i."""
     columns = torch.arange(first, first + rows, device=device).unsqueeze(1)
     return Positives(columns, None, columns, None, total - 1, total)
+
+
+def paired_positives(partners: Tensor, negatives: int, total: int) -> Positives:
+    """Return the structure of a queue: row i's only positive is partner i, no column at all."""
+    own = torch.arange(partners.shape[0], device=partners.device).unsqueeze(1)
+    return Positives(own, None, own[:, :0], None, negatives, total, partners)
+
+
+def assigned_positives(assignments: Tensor, prototypes: int) -> Positives:
+    """Return the structure of rows against prototypes: each row's only positive is its own one.
+
+    Args:
+        assignments: (N,) number of each row's prototype; -1 for a row without one.
+        prototypes: how many there are.
+    """
+    valid = (assignments >= 0).unsqueeze(1)
+    columns = assignments.long().clamp_min(0).unsqueeze(1)
+    counted = int(valid.sum())
+    every = counted == len(assignments)
+    return Positives(columns, None if every else valid, columns, None, prototypes - 1, counted)
 
 
 def same_id_positives(ids: Tensor, all_ids: Tensor, first: int) -> Positives:

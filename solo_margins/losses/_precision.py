@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,22 +10,23 @@ from torch import Tensor
 from solo_margins.losses._directions import unit_vectors
 
 Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 # torch.compile unrolls the tiles into code that is up to ten times slower than the hand-written
 # passes. The public torch.compiler.disable would import the compiler together with the losses.
-leave_uncompiled: Callable[..., Callable[..., Tensor]] = getattr(
+leave_uncompiled: Callable[..., Callable[..., Any]] = getattr(
     torch, "_disable_dynamo", lambda function: function
 )
 
 
-def full_precision(loss: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
+def full_precision(loss: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Run a loss with autocast off and uncompiled.
 
     Near cos = 1 half precision cannot tell angles apart.
     """
 
     @functools.wraps(loss)
-    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         tensors = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         device = next((tensor.device.type for tensor in tensors), "cpu")
         if not torch.is_autocast_enabled(device):

@@ -20,22 +20,36 @@ from solo_margins.losses.margins import Margins, require_margins
 
 
 class _PositivesOnly(torch.autograd.Function):
-    """Mean of 2 - 2 (cos(θ + m1) - m2) over pairs, with scaled gradients for the first of each."""
+    """Mean of m2 - cos(θ + m1) over pairs, with scaled gradients for the first of each."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:
         angles = angles_between(rows, targets)
         if ctx.needs_input_grad[0]:
-            mass = torch.full_like(angles.angle, 2.0 / rows.shape[0])
+            mass = torch.full_like(angles.angle, 1.0 / rows.shape[0])
             pull = pull_along(angles, margins, mass).unsqueeze(1)
             ctx.save_for_backward(difference(rows, targets, angles.side).mul_(-pull))
-        return 2.0 - 2.0 * margins.similarity(angles.cosine, angles.sine).mean()
+        return -margins.similarity(angles.cosine, angles.sine).mean()
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (for_rows,) = ctx.saved_tensors
         return for_rows * gradient, None, None
+
+
+def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
+    """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
+    require_margins(margins)
+    require_same_shape("p", p, "z", z)
+    if margins.attenuation != 0.0:
+        raise ValueError(
+            "margins.attenuation must be 0 where there are no negatives, "
+            f"got {margins.attenuation!r}"
+        )
+    rows, targets = directions(p, z.detach())
+    loss: Tensor = _PositivesOnly.apply(rows, targets, margins)
+    return loss
 
 
 @full_precision
@@ -66,13 +80,4 @@ def byol_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> T
         >>> f"{byol_curv_loss_func(p, p.roll(1, dims=1) + p):.4f}"
         '0.5858'
     """
-    require_margins(margins)
-    require_same_shape("p", p, "z", z)
-    if margins.attenuation != 0.0:
-        raise ValueError(
-            "margins.attenuation must be 0 where there are no negatives, "
-            f"got {margins.attenuation!r}"
-        )
-    rows, targets = directions(p, z.detach())
-    loss: Tensor = _PositivesOnly.apply(rows, targets, margins)
-    return loss
+    return 2.0 + 2.0 * negative_similarity(p, z, margins)

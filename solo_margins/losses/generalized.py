@@ -7,7 +7,7 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._checks import require_number, require_temperature
+from solo_margins.losses._checks import require_number
 from solo_margins.losses._precision import full_precision
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.mocov3 import query_key_loss
@@ -51,6 +51,5 @@ def generalized_info_nce_loss_func(
         >>> f"{generalized_info_nce_loss_func(query, key, negatives_weight=0.0):.4f}"
         '-3.5355'
     """
-    temperature = require_temperature(temperature)
     beta = require_number("negatives_weight", negatives_weight, "a number >= 0", low=0.0)
-    return query_key_loss(query, key, temperature, beta, margins, 1.0, None)
+    return query_key_loss(query, key, temperature, margins, negatives_weight=beta)

@@ -7,11 +7,18 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from solo_margins.losses._checks import require_same_shape, require_temperature, require_tile_size
 from solo_margins.losses._contrast import Contrast, contrast
-from solo_margins.losses._gather import batch_sizes, first_row, gather_without_gradient
+from solo_margins.losses._gather import (
+    batch_sizes,
+    first_row,
+    gather_without_gradient,
+    row_weight,
+)
 from solo_margins.losses._objectives import InfoNCE
 from solo_margins.losses._positives import diagonal_positives
 from solo_margins.losses._precision import directions, full_precision
@@ -22,14 +29,18 @@ def query_key_loss(
     query: Tensor,
     key: Tensor,
     temperature: float,
-    negatives_weight: float,
     margins: Margins,
-    scale: float,
-    tile_size: int | None,
+    *,
+    negatives_weight: float = 1.0,
+    scale: float = 1.0,
+    tile_size: int | None = None,
+    names: tuple[str, str] = ("query", "key"),
+    gather: Callable[[Tensor, list[int]], Tensor] = gather_without_gradient,
 ) -> Tensor:
     """Return the mean over queries of ``scale`` times the generalised InfoNCE against all keys."""
+    temperature = require_temperature(temperature)
     require_margins(margins)
-    require_same_shape("query", query, "key", key)
+    require_same_shape(names[0], query, names[1], key)
     require_tile_size(tile_size)
     queries, keys = directions(query, key)
     sizes = batch_sizes(keys)
@@ -40,12 +51,10 @@ def query_key_loss(
         positives=diagonal_positives(
             queries.shape[0], first_row(sizes), sum(sizes), queries.device
         ),
-        # Data parallel training takes the mean over ranks; weighting rows by the whole batch makes
-        # that the mean over all rows, ragged batches included.
-        weight=scale * len(sizes) / sum(sizes),
+        weight=scale * row_weight(sizes),
         tile_size=tile_size,
     )
-    return contrast(queries, gather_without_gradient(keys, sizes), setting)
+    return contrast(queries, gather(keys, sizes), setting)
 
 
 @full_precision
@@ -90,4 +99,6 @@ def mocov3_margin_loss_func(
         '0.8708'
     """
     temperature = require_temperature(temperature)
-    return query_key_loss(query, key, temperature, 1.0, margins, 2.0 * temperature, tile_size)
+    return query_key_loss(
+        query, key, temperature, margins, scale=2.0 * temperature, tile_size=tile_size
+    )

@@ -6,21 +6,29 @@ import math
 import pytest
 import torch
 from naive_losses import (
+    naive_assigned,
+    naive_band_count,
     naive_polarization,
     naive_positives_only,
     naive_query_key,
+    naive_queue,
     naive_same_id,
 )
 
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
+    deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
+    distance_polarization_with_count,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
+    simsiam_curv_loss_func,
 )
 
 ALL_MARGINS = [
@@ -79,6 +87,97 @@ def test_mocov3(dtype, temperature):
             key,
             dtype=dtype,
         )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_nnclr(dtype, temperature):
+    neighbours, predictions = vectors(9, 18), vectors(9, 19)
+    for margins in ALL_MARGINS:
+        assert_same(
+            lambda nn, p, m=margins: nnclr_margin_loss_func(nn, p, temperature, m),
+            lambda nn, p, m=margins: naive_query_key(nn, p, temperature, m),
+            neighbours,
+            predictions,
+            dtype=dtype,
+        )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+@pytest.mark.parametrize(("rows", "length"), [(7, 11), (5, 1), (1, 4)])
+def test_mocov2plus(dtype, temperature, rows, length):
+    query, key, queue = vectors(rows, 20), vectors(rows, 21), vectors(length, 22).t()
+    for margins in ALL_MARGINS:
+        assert_same(
+            lambda q, m=margins: mocov2plus_margin_loss_func(
+                q, key.to(q.dtype), queue.to(q.dtype), temperature, m
+            ),
+            lambda q, m=margins: naive_queue(q, key, queue, temperature, m),
+            query,
+            dtype=dtype,
+        )
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.1])
+def test_mocov2plus_against_a_long_queue(temperature):
+    """Long enough for the automatic choice to cut the matrix into tiles."""
+    query, key, queue = vectors(70, 23), vectors(70, 24), vectors(20_000, 25).t()
+    margins = Margins(0.2, 0.1, 3.0, 1.5, 0.5)
+    assert_same(
+        lambda q: mocov2plus_margin_loss_func(q, key, queue, temperature, margins),
+        lambda q: naive_queue(q, key, queue, temperature, margins),
+        query,
+    )
+
+
+def test_mocov2plus_gives_keys_and_queue_no_gradient():
+    query, key = vectors(4, 26).requires_grad_(), vectors(4, 27).requires_grad_()
+    queue = vectors(5, 28).t().requires_grad_()
+    mocov2plus_margin_loss_func(query, key, queue).backward()
+    assert key.grad is None
+    assert queue.grad is None
+    assert query.grad.abs().sum() > 0
+
+
+ASSIGNMENTS = {
+    "every row": torch.tensor([2, 0, 0, 4, 1, 2, 3]),
+    "some rows": torch.tensor([2, -1, 0, -1, 1, 2, -1]),
+    "one row": torch.tensor([-1, -1, 4, -1, -1, -1, -1]),
+}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("kind", ASSIGNMENTS)
+def test_deepclusterv2(dtype, temperature, kind):
+    z, prototypes, assignments = vectors(7, 29), vectors(5, 30), ASSIGNMENTS[kind]
+    for margins in ALL_MARGINS:
+        assert_same(
+            lambda x, m=margins: deepclusterv2_margin_loss_func(
+                x, prototypes.to(x.dtype), assignments, temperature, m
+            ),
+            lambda x, m=margins: naive_assigned(x, prototypes, assignments, temperature, m),
+            z,
+            dtype=dtype,
+        )
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.int64], ids=str)
+def test_deepclusterv2_takes_assignments_of_any_integer_dtype(kind):
+    z, prototypes, assignments = vectors(7, 29), vectors(5, 30), ASSIGNMENTS["some rows"]
+    expected = naive_assigned(z, prototypes, assignments, 0.1, Margins())
+    received = deepclusterv2_margin_loss_func(z, prototypes, assignments.to(kind))
+    torch.testing.assert_close(received, expected)
+
+
+def test_deepclusterv2_gives_prototypes_no_gradient():
+    z, prototypes = vectors(7, 31).requires_grad_(), vectors(5, 32).requires_grad_()
+    deepclusterv2_margin_loss_func(z, prototypes, ASSIGNMENTS["some rows"]).backward()
+    assert prototypes.grad is None
+    left_out = ASSIGNMENTS["some rows"] < 0
+    assert (z.grad[left_out] == 0).all()
+    assert (z.grad[~left_out].abs().sum(dim=1) > 0).all()
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 1.0, 1.5])
@@ -206,9 +305,22 @@ def test_byol(dtype):
         )
 
 
-def test_byol_gives_its_target_no_gradient():
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_simsiam(dtype):
+    p, z = vectors(9, 33), vectors(9, 34)
+    for margins in NO_ATTENUATION:
+        assert_same(
+            lambda x, m=margins: simsiam_curv_loss_func(x, z.to(x.dtype), m),
+            lambda x, m=margins: (naive_positives_only(x, z, m) - 2) / 2,
+            p,
+            dtype=dtype,
+        )
+
+
+@pytest.mark.parametrize("loss", [byol_curv_loss_func, simsiam_curv_loss_func])
+def test_positives_only_give_their_target_no_gradient(loss):
     p, z = vectors(4, 15).requires_grad_(), vectors(4, 16).requires_grad_()
-    byol_curv_loss_func(p, z).backward()
+    loss(p, z).backward()
     assert z.grad is None
     assert p.grad.abs().sum() > 0
 
@@ -223,3 +335,17 @@ def test_polarization(dtype, tile_size, band):
         vectors(11, 17),
         dtype=dtype,
     )
+
+
+@pytest.mark.parametrize("tile_size", [1, 4, None])
+@pytest.mark.parametrize("band", [(0.1, 0.9), (0.3, 0.5), (0.98, 0.99)])
+@pytest.mark.parametrize("rows", [1, 2, 11])
+def test_count_of_pairs_inside_the_band(tile_size, band, rows):
+    z = vectors(rows, 17).requires_grad_()
+    loss, count = distance_polarization_with_count(z, *band, tile_size)
+    assert count.item() == naive_band_count(z.detach(), *band)
+    assert not count.requires_grad
+    assert torch.equal(loss, distance_polarization_loss_func(z, *band, tile_size))
+    loss.backward()
+    with torch.no_grad():
+        assert distance_polarization_with_count(z, *band, tile_size)[1] == count

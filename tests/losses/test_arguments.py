@@ -12,12 +12,17 @@ from solo_margins.losses import (
     MarginNTXentLoss,
     Margins,
     byol_curv_loss_func,
+    deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
+    distance_polarization_with_count,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
+    simsiam_curv_loss_func,
 )
 
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
@@ -77,6 +82,9 @@ LOSSES = {
     "debiased": lambda **s: simclr_debiased_loss_func(X, IDS, **s),
     "hard": lambda **s: simclr_hard_negative_loss_func(X, IDS, **s),
     "module": lambda **s: MarginNTXentLoss(**s)(X, X),
+    "mocov2plus": lambda **s: mocov2plus_margin_loss_func(X, X, X.t(), **s),
+    "nnclr": lambda **s: nnclr_margin_loss_func(X, X, **s),
+    "deepclusterv2": lambda **s: deepclusterv2_margin_loss_func(X, X, IDS, **s),
 }
 
 
@@ -118,20 +126,29 @@ def test_wrong_weights_of_negatives():
 @pytest.mark.parametrize(
     ("lower", "upper"), [(0.0, 0.5), (0.5, 1.0), (0.6, 0.4), (0.5, 0.5), (math.nan, 0.5), (-1, 2)]
 )
-def test_wrong_band(lower, upper):
+@pytest.mark.parametrize(
+    "loss", [distance_polarization_loss_func, distance_polarization_with_count]
+)
+def test_wrong_band(loss, lower, upper):
     with pytest.raises(ValueError, match="0 < lower < upper < 1, got "):
-        distance_polarization_loss_func(X, lower, upper)
+        loss(X, lower, upper)
 
 
-def test_attenuation_needs_negatives():
+@pytest.mark.parametrize("loss", [byol_curv_loss_func, simsiam_curv_loss_func])
+def test_attenuation_needs_negatives(loss):
     with pytest.raises(ValueError, match=r"^margins\.attenuation must be 0 .*, got 0\.5"):
-        byol_curv_loss_func(X, X, Margins(attenuation=0.5))
+        loss(X, X, Margins(attenuation=0.5))
+    with pytest.raises(ValueError, match=r"^margins must be a Margins object, got 0\.5"):
+        loss(X, X, 0.5)
 
 
 TWO_INPUTS = {
     ("query", "key"): mocov3_margin_loss_func,
     ("query", "key "): generalized_info_nce_loss_func,
+    ("query ", "key"): lambda query, key: mocov2plus_margin_loss_func(query, key, X.t()),
+    ("nn", "p"): nnclr_margin_loss_func,
     ("p", "z"): byol_curv_loss_func,
+    ("p", "z "): simsiam_curv_loss_func,
     ("z0", "z1"): MarginNTXentLoss(),
 }
 
@@ -172,6 +189,61 @@ def test_wrong_shapes_of_views(loss):
         loss(X, IDS.to("meta"))
     with pytest.raises(ValueError, match=r"^z must have shape \(N, D\) .*, got \(12,\)"):
         loss(X.flatten(), torch.arange(12))
+
+
+def test_wrong_queue():
+    with pytest.raises(ValueError) as caught:
+        mocov2plus_margin_loss_func(X, X, X)
+    assert str(caught.value) == (
+        "queue must have shape (D, K) with D = 3, the width of query, got (4, 3)"
+    )
+    for wrong in (X[0], X.t()[:, :0]):
+        with pytest.raises(
+            ValueError, match=r"^queue must have shape \(D, K\) with D >= 1 and K >= 1, got \("
+        ):
+            mocov2plus_margin_loss_func(X, X, wrong)
+    with pytest.raises(ValueError, match=r"^queue must be a tensor of shape \(D, K\), got list"):
+        mocov2plus_margin_loss_func(X, X, [1.0])
+    with pytest.raises(ValueError, match=r"^queue must have one of the dtypes .*int64"):
+        mocov2plus_margin_loss_func(X, X, X.t().long())
+    with pytest.raises(ValueError, match="on the same device, got meta and cpu"):
+        mocov2plus_margin_loss_func(X, X, X.t().to("meta"))
+
+
+def test_wrong_prototypes():
+    with pytest.raises(ValueError) as caught:
+        deepclusterv2_margin_loss_func(X, X[:, :2], IDS)
+    assert str(caught.value) == (
+        "prototypes must have shape (P, D) with D = 3, the width of z, got (4, 2)"
+    )
+    with pytest.raises(ValueError, match=r"^z must have shape \(M, D\) .*, got \(3,\)"):
+        deepclusterv2_margin_loss_func(X[0], X, IDS)
+    with pytest.raises(ValueError, match=r"^prototypes must have shape \(P, D\) .*, got \(0, 3\)"):
+        deepclusterv2_margin_loss_func(X, X[:0], IDS)
+    with pytest.raises(ValueError, match=r"^prototypes must be a tensor .*, got NoneType"):
+        deepclusterv2_margin_loss_func(X, None, IDS)
+    with pytest.raises(ValueError, match="on the same device, got meta and cpu"):
+        deepclusterv2_margin_loss_func(X, X.to("meta"), IDS)
+
+
+def test_wrong_assignments():
+    for wrong in (-2, 2):
+        with pytest.raises(ValueError) as caught:
+            deepclusterv2_margin_loss_func(X, X[:2], torch.tensor([0, 1, -1, wrong]))
+        assert str(caught.value) == (
+            f"assignments must be integers in [0, 1], or -1 for a row to leave out, got {wrong}"
+        )
+    with pytest.raises(ValueError) as caught:
+        deepclusterv2_margin_loss_func(X, X, IDS[:3])
+    assert str(caught.value) == (
+        "assignments must hold one prototype for each of the 4 rows of z, got shape (3,)"
+    )
+    with pytest.raises(ValueError, match=r"^assignments must have an integer dtype, got torch.fl"):
+        deepclusterv2_margin_loss_func(X, X, torch.zeros(4))
+    with pytest.raises(ValueError, match=r"^assignments must be a tensor"):
+        deepclusterv2_margin_loss_func(X, X, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="on the same device, got meta and cpu"):
+        deepclusterv2_margin_loss_func(X, X, IDS.to("meta"))
 
 
 def test_losses_need_torch_alone():

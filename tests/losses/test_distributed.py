@@ -2,8 +2,14 @@
 
 import pytest
 import torch
-from distributed_losses import ROWS, losses_and_gradients
+from distributed_losses import ROWS, count_inside_the_band, losses_and_gradients
 from processes import run_processes
+
+
+def test_counts_of_two_processes_add_up_to_that_of_one():
+    whole = count_inside_the_band(0, (ROWS,))
+    assert 0 < whole < ROWS * (ROWS - 1)
+    assert sum(run_processes(2, count_inside_the_band, (7, 5))) == whole
 
 
 @pytest.mark.parametrize("shares", [(6, 6), (7, 5)], ids=["equal shares", "ragged shares"])

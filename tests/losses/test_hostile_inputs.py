@@ -8,12 +8,17 @@ import torch
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
+    deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
+    distance_polarization_with_count,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
+    simsiam_curv_loss_func,
 )
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -43,8 +48,13 @@ def losses(first, second, temperature, margins):
     yield "debiased", simclr_debiased_loss_func(both, ids, temperature, 0.1, margins)
     yield "hard", simclr_hard_negative_loss_func(both, ids, temperature, 0.1, 1.0, margins)
     yield "polarization", distance_polarization_loss_func(both, 0.1, 0.9)
+    yield "mocov2plus", mocov2plus_margin_loss_func(first, second, both.t(), temperature, margins)
+    yield "nnclr", nnclr_margin_loss_func(second, first, temperature, margins)
+    ids = torch.arange(len(first)).flip(0)
+    yield "deepclusterv2", deepclusterv2_margin_loss_func(first, second, ids, temperature, margins)
     if margins.attenuation == 0.0:
         yield "byol", byol_curv_loss_func(first, second, margins)
+        yield "simsiam", simsiam_curv_loss_func(first, second, margins)
 
 
 def gradients(first, second, temperature, margins):
@@ -153,15 +163,37 @@ def test_nan_comes_out_as_nan(dtype, rows, margins):
         assert found[0][0].isnan().any() or rows == 1, name
 
 
+def row_by_row(loss):
+    """Return the mean over rows of a loss that takes one row, all keys and its own key's number."""
+    return lambda query, key, *settings: sum(
+        loss(query[i : i + 1], key, i, *settings) / len(query) for i in range(len(query))
+    )
+
+
+CERTAIN = {
+    "generalized": lambda q, k, t, m: generalized_info_nce_loss_func(q, k, t, 1.0, m),
+    "nnclr": nnclr_margin_loss_func,
+    "mocov2plus": row_by_row(
+        lambda row, keys, i, t, m: mocov2plus_margin_loss_func(
+            row, keys[i : i + 1], torch.cat([keys[:i], keys[i + 1 :]]).t(), t, m
+        )
+    ),
+    "deepclusterv2": lambda q, k, t, m: deepclusterv2_margin_loss_func(
+        q, k, torch.arange(len(q)), t, m
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", CERTAIN)
 @pytest.mark.parametrize("kind", ["I", "II"])
-def test_full_attenuation_at_certainty_is_equation_15(kind):
+def test_full_attenuation_at_certainty_is_equation_15(kind, loss):
     """At q = 1 to the last digit, α = 1 leaves the positive's gradient at sin θ / τ."""
     first = torch.eye(4, 8, dtype=torch.float64)
     second = first + 0.01 * torch.eye(4, 8, dtype=torch.float64).roll(4, dims=1)
     temperature = 0.01
     row = first.clone().requires_grad_()
     margins = Margins(attenuation=1.0, attenuation_type=kind)
-    generalized_info_nce_loss_func(row, second, temperature, 1.0, margins).backward()
+    CERTAIN[loss](row, second, temperature, margins).backward()
     sine = math.sin(math.atan(0.01))
     # Orthogonal negatives pull along other axes; along the positive's own the gradient is pure.
     along = row.grad.roll(-4, dims=1).diagonal()
@@ -187,6 +219,42 @@ def test_no_row_has_a_positive():
         value.backward()
         assert value == 0
         assert (z.grad == 0).all()
+
+
+@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("prototypes", [1, 4])
+def test_no_row_has_a_prototype(margins, temperature, prototypes):
+    z = general(torch.float64).requires_grad_()
+    value = deepclusterv2_margin_loss_func(
+        z, general(torch.float64, prototypes), torch.full((4,), -1), temperature, margins
+    )
+    value.backward()
+    assert value == 0
+    assert (z.grad == 0).all()
+
+
+@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_one_prototype_is_certain(margins, temperature):
+    """Without negatives the value is 0; the gradient is that of the positive or none."""
+    z = general(torch.float64).requires_grad_()
+    value = deepclusterv2_margin_loss_func(
+        z, general(torch.float64, 5)[4:], torch.tensor([0, 0, -1, 0]), temperature, margins
+    )
+    value.backward()
+    assert value == 0
+    assert z.grad.isfinite().all()
+    assert (z.grad[2] == 0).all()
+    assert (z.grad[0] != 0).any() == (margins.attenuation == 1.0)
+
+
+def test_a_nan_is_in_no_band():
+    z = general(torch.float64)
+    z[0, 0] = math.nan
+    loss, count = distance_polarization_with_count(z, 0.1, 0.9)
+    assert loss.isnan()
+    assert 0 <= count <= 12
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])

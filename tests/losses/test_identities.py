@@ -1,8 +1,6 @@
 """The identities that hold between margins, gradient scalings and plain contrastive losses."""
 
-import importlib.util
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,16 +9,21 @@ import torch.nn.functional as F
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
+    deepclusterv2_margin_loss_func,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
+    simsiam_curv_loss_func,
 )
 
 TAU = 0.2
 ROWS = 8
 INDEXES = torch.arange(ROWS // 2).repeat(2)
+ASSIGNMENTS = torch.tensor([5, 0, -1, 7, 5, 2, -1, 1])
 SCALINGS = [
     Margins(positive_scale=20.0),
     Margins(curvature=0.7),
@@ -71,7 +74,15 @@ def losses_of_one_input(key, **settings):
         "generalized": lambda x: generalized_info_nce_loss_func(x, key, TAU, 0.5, margins),
         "debiased": lambda x: simclr_debiased_loss_func(x, INDEXES, TAU, 0.1, margins),
         "hard": lambda x: simclr_hard_negative_loss_func(x, INDEXES, TAU, 0.1, 1.0, margins),
+        "mocov2plus": lambda x: mocov2plus_margin_loss_func(x, key, key[3:].t(), TAU, margins),
+        "nnclr": lambda x: nnclr_margin_loss_func(key, x, TAU, margins),
+        "deepclusterv2": lambda x: deepclusterv2_margin_loss_func(
+            x, key, ASSIGNMENTS, TAU, margins
+        ),
     }
+
+
+INFO_NCE = ("mocov3", "simclr", "mocov2plus", "nnclr", "deepclusterv2")
 
 
 # 1. Default margins equal the host's own losses.
@@ -95,45 +106,41 @@ def plain_byol(p, z):
     return 2 - 2 * F.cosine_similarity(p, z, dim=1).mean()
 
 
+def plain_queue(query, key, queue):
+    query, key, queue = (F.normalize(x, dim=1) for x in (query, key, queue))
+    positive = (query * key).sum(dim=1, keepdim=True)
+    logits = torch.cat([positive, query @ queue.t()], dim=1) / TAU
+    return F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.long))
+
+
+def plain_prototypes(z, prototypes):
+    logits = F.normalize(z, dim=1) @ F.normalize(prototypes, dim=1).t() / TAU
+    return F.cross_entropy(logits, ASSIGNMENTS, ignore_index=-1)
+
+
 def test_default_margins_are_the_plain_losses(query, key, close):
     pairs = [
         (lambda x: mocov3_margin_loss_func(x, key, TAU), lambda x: plain_mocov3(x, key)),
         (lambda x: mocov3_margin_loss_func(query, x, TAU), lambda x: plain_mocov3(query, x)),
         (lambda x: simclr_margin_loss_func(x, INDEXES, TAU), plain_simclr),
         (lambda x: byol_curv_loss_func(x, key), lambda x: plain_byol(x, key)),
+        (lambda x: simsiam_curv_loss_func(x, key), lambda x: plain_byol(x, key) / 2 - 1),
+        (
+            lambda x: mocov2plus_margin_loss_func(x, key, key[3:].t(), TAU),
+            lambda x: plain_queue(x, key, key[3:]),
+        ),
+        (
+            lambda x: nnclr_margin_loss_func(key, x, TAU),
+            lambda x: plain_mocov3(key, x) / (2 * TAU),
+        ),
+        (
+            lambda x: deepclusterv2_margin_loss_func(x, key, ASSIGNMENTS, TAU),
+            lambda x: plain_prototypes(x, key),
+        ),
     ]
     for ours, plain in pairs:
         close(ours(query), plain(query))
         close(gradient(ours, query), gradient(plain, query))
-
-
-def main_host_is_there():
-    """Look without importing: the registry's form does not import on today's stack by itself."""
-    host = importlib.util.find_spec("solo")
-    return host is not None and (Path(host.origin).parent / "losses/mocov3.py").exists()
-
-
-@pytest.mark.skipif(
-    not main_host_is_there(),
-    reason="needs solo-learn's main form, whose losses these are",
-)
-def test_default_margins_are_the_real_hosts_losses(query, key, close):
-    from solo.losses.byol import byol_loss_func
-    from solo.losses.mocov3 import mocov3_loss_func
-    from solo.losses.simclr import simclr_loss_func
-
-    pairs = [
-        (lambda x: mocov3_margin_loss_func(x, key), lambda x: mocov3_loss_func(x, key)),
-        (lambda x: mocov3_margin_loss_func(query, x), lambda x: mocov3_loss_func(query, x)),
-        (
-            lambda x: simclr_margin_loss_func(x, INDEXES),
-            lambda x: simclr_loss_func(x, INDEXES),
-        ),
-        (lambda x: byol_curv_loss_func(x, key), lambda x: byol_loss_func(x, key)),
-    ]
-    for ours, hosts in pairs:
-        close(ours(query), hosts(query))
-        close(gradient(ours, query), gradient(hosts, query))
 
 
 # 2. Scale, curvature and attenuation leave the value alone.
@@ -146,9 +153,8 @@ def test_scalings_leave_the_value_untouched(scaling, query, key):
     for name, loss in scaled.items():
         assert torch.equal(loss(query), without[name](query)), name
     if scaling.attenuation == 0.0:
-        assert torch.equal(
-            byol_curv_loss_func(query, key, scaling), byol_curv_loss_func(query, key)
-        )
+        for loss in (byol_curv_loss_func, simsiam_curv_loss_func):
+            assert torch.equal(loss(query, key, scaling), loss(query, key))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=str)
@@ -168,7 +174,7 @@ def test_attenuation_is_the_subtractive_margin(subtractive, query, key, close):
     margin = losses_of_one_input(key, subtractive=subtractive)
     attenuated = losses_of_one_input(key, attenuation=alpha)
     several = torch.arange(ROWS) % 3  # groups of 3, 3 and 2: several positives in a row
-    for name in ("mocov3", "simclr"):
+    for name in INFO_NCE:
         close(gradient(attenuated[name], query), gradient(margin[name], query))
     close(
         gradient(
@@ -186,18 +192,36 @@ def test_attenuation_is_the_subtractive_margin(subtractive, query, key, close):
 # back ∂L/∂cos entry by entry.
 
 
-def by_cosine(margins, query, keys, temperature=TAU):
-    """Return ∂L/∂cos θ_ij of one row, by least squares over the tangents of all entries."""
+def among_others(loss):
+    """Make the loss of one row of a loss that needs as many rows as columns."""
+    return lambda row, others, keys, *settings: (
+        loss(torch.cat([row, others]), keys, *settings) * len(keys)
+    )
+
+
+ONE_ROW = {
+    "mocov3": among_others(lambda q, k, t, m: mocov3_margin_loss_func(q, k, t, m) / (2 * t)),
+    "generalized": among_others(lambda q, k, t, m: generalized_info_nce_loss_func(q, k, t, 1.0, m)),
+    "nnclr": among_others(nnclr_margin_loss_func),
+    "mocov2plus": lambda row, _, keys, *settings: mocov2plus_margin_loss_func(
+        row, keys[:1], keys[1:].t(), *settings
+    ),
+    "deepclusterv2": lambda row, _, keys, *settings: deepclusterv2_margin_loss_func(
+        row, keys, torch.tensor([0]), *settings
+    ),
+}
+
+
+@pytest.fixture(params=ONE_ROW)
+def by_cosine(request):
+    """Return a function of margins, queries and keys that gives ∂L/∂cos θ_0j and cos θ_0j."""
+    return lambda *arguments: solve_for_cosines(ONE_ROW[request.param], *arguments)
+
+
+def solve_for_cosines(loss, margins, query, keys):
+    """Return ∂L/∂cos θ_0j of one row, by least squares over the tangents of all entries."""
     keys = F.normalize(keys, dim=1)
-    row = gradient(
-        lambda x: (
-            generalized_info_nce_loss_func(
-                torch.cat([x, query[1:]]), keys, temperature, 1.0, margins
-            )
-            * len(keys)
-        ),
-        query[:1],
-    )[0]
+    row = gradient(lambda x: loss(x, query[1:], keys, TAU, margins), query[:1])[0]
     length = query[0].norm()
     unit = query[0] / length
     tangents = (keys - (keys @ unit).unsqueeze(1) * unit) / length
@@ -217,7 +241,7 @@ def wide():
 @pytest.mark.parametrize("scale", [0.5, 20.0])
 @pytest.mark.parametrize("curvature", [math.inf, 0.7, 2.5])
 @pytest.mark.parametrize("curve", ["power", "root"])
-def test_scale_and_curve_multiply_positives_alone(scale, curvature, curve, wide):
+def test_scale_and_curve_multiply_positives_alone(scale, curvature, curve, wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     scaled, _ = by_cosine(Margins(0, 0, scale, curvature, curve=curve), *wide)
     share = cosine[0].acos() / math.pi
@@ -228,7 +252,7 @@ def test_scale_and_curve_multiply_positives_alone(scale, curvature, curve, wide)
 
 @pytest.mark.parametrize("angular", [0.0, 0.3, 1.2])
 @pytest.mark.parametrize("subtractive", [0.0, 0.4])
-def test_equation_12_entry_by_entry(angular, subtractive, wide):
+def test_equation_12_entry_by_entry(angular, subtractive, wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     margined, _ = by_cosine(Margins(angular, subtractive), *wide)
     angle = cosine.acos()
@@ -241,7 +265,7 @@ def test_equation_12_entry_by_entry(angular, subtractive, wide):
     torch.testing.assert_close(margined, plain * ratio, rtol=1e-9, atol=1e-9)
 
 
-def test_equations_14_and_15(wide):
+def test_equations_14_and_15(wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     q = (cosine / TAU).softmax(dim=0)[0]
     margined, _ = by_cosine(Margins(subtractive=0.3), *wide)
@@ -251,7 +275,7 @@ def test_equations_14_and_15(wide):
     torch.testing.assert_close(limit[0].item(), -1 / TAU, rtol=1e-9, atol=0)
 
 
-def test_type_two_attenuates_the_positive_alone(wide):
+def test_type_two_attenuates_the_positive_alone(wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     q = (cosine / TAU).softmax(dim=0)[0]
     scaled, _ = by_cosine(Margins(attenuation=0.8, attenuation_type="II"), *wide)
@@ -287,3 +311,8 @@ def test_gradcheck(margins):
     assert check(lambda x: simclr_debiased_loss_func(x, ids, TAU, 0.1, margins), query)
     assert check(lambda x: simclr_hard_negative_loss_func(x, ids, TAU, 0.1, 1.5, margins), query)
     assert check(lambda x: byol_curv_loss_func(x, key.detach(), margins), query)
+    assert check(lambda x: simsiam_curv_loss_func(x, key.detach(), margins), query)
+    assert check(lambda nn, p: nnclr_margin_loss_func(nn, p, TAU, margins), (query, key))
+    fixed = key.detach()
+    assert check(lambda x: mocov2plus_margin_loss_func(x, fixed, fixed.t(), TAU, margins), query)
+    assert check(lambda x: deepclusterv2_margin_loss_func(x, fixed, ids - 1, TAU, margins), query)

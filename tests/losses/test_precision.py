@@ -4,13 +4,17 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
+    deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
 )
@@ -83,6 +87,10 @@ def all_losses(first, second, margins):
         "generalized": generalized_info_nce_loss_func(first, second, 0.2, 0.5, margins),
         "hard": simclr_hard_negative_loss_func(both, ids, 0.5, 0.1, 1.0, margins),
         "polarization": distance_polarization_loss_func(both, 0.1, 0.9),
+        "nnclr": nnclr_margin_loss_func(first, second, 0.1, margins),
+        # Keys, queue and prototypes get no gradient, so both inputs have to be rows.
+        "mocov2plus": mocov2plus_margin_loss_func(both, both.flip(0), first.t(), 0.1, margins),
+        "deepclusterv2": deepclusterv2_margin_loss_func(both, second, ids, 0.1, margins),
     }
 
 
@@ -117,6 +125,33 @@ def test_every_dtype_agrees_with_float64_on_the_same_numbers(dtype, autocast):
                 torch.testing.assert_close(
                     one.double() / scale, other / scale, rtol=0, atol=limit, msg=name
                 )
+
+
+class MadeTensors(TorchDispatchMode):
+    """Keeps every tensor of some size that an operation returns."""
+
+    def __init__(self, entries):
+        super().__init__()
+        self.entries = entries
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() == self.entries:
+            self.found.append(result)
+        return result
+
+
+@pytest.mark.parametrize("last", [1.0, 0.0], ids=["ordinary", "a column without direction"])
+def test_a_queue_is_copied_once(last):
+    """It may be the largest tensor around; normalising it makes the only copy."""
+    query, key = pair(torch.float32)
+    queue = torch.randn(12, 1000, generator=torch.Generator().manual_seed(1))
+    queue[:, -1] *= last
+    with MadeTensors(queue.numel()) as made:
+        mocov2plus_margin_loss_func(query.requires_grad_(), key, queue).backward()
+    storages = {tensor.untyped_storage().data_ptr() for tensor in made.found}
+    assert len(storages - {queue.untyped_storage().data_ptr()}) == 1
 
 
 def test_mixed_dtypes_meet_in_the_wider_one():

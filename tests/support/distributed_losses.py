@@ -6,8 +6,11 @@ from solo_margins.losses import (
     MarginNTXentLoss,
     Margins,
     distance_polarization_loss_func,
+    distance_polarization_with_count,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
@@ -29,7 +32,11 @@ def loss_functions(margins):
     def views(first, second, ids):
         return torch.cat([first, second]), ids.repeat(2)
 
+    queue = torch.randn(OUT, 9, generator=torch.Generator().manual_seed(2))
     return {
+        "mocov2plus": lambda a, b, ids: mocov2plus_margin_loss_func(a, b, queue, 0.2, margins),
+        "nnclr": lambda a, b, ids: nnclr_margin_loss_func(b.detach(), a, 0.2, margins),
+        "nnclr both": lambda a, b, ids: nnclr_margin_loss_func(b, a, 0.2, margins),
         "mocov3": lambda a, b, ids: mocov3_margin_loss_func(a, b.detach(), 0.2, margins),
         "mocov3 tiled": lambda a, b, ids: mocov3_margin_loss_func(a, b.detach(), 0.2, margins, 2),
         "generalized": lambda a, b, ids: generalized_info_nce_loss_func(
@@ -53,11 +60,21 @@ def loss_functions(margins):
     }
 
 
+def rows_of(rank, shares):
+    start = sum(shares[:rank])
+    return slice(start, start + shares[rank])
+
+
+def count_inside_the_band(rank, shares):
+    """Return this rank's share of the pairs inside a band."""
+    first, _ = data()
+    return distance_polarization_with_count(first[rows_of(rank, shares)], 0.3, 0.5)[1].item()
+
+
 def losses_and_gradients(rank, shares):
     """Return {(margins, loss): (value, gradient of the weights)} for this rank's share of rows."""
     first, second = data()
-    start = sum(shares[:rank])
-    mine = slice(start, start + shares[rank])
+    mine = rows_of(rank, shares)
     ids = torch.arange(ROWS)[mine]
     found = {}
     for number, margins in enumerate(MARGINS):

@@ -1,0 +1,79 @@
+"""MoCo v2+'s contrastive loss against a queue, with margins.
+
+References:
+    - [0] Improved Baselines with Momentum Contrastive Learning (MoCo v2), 2020,
+      https://arxiv.org/abs/2003.04297
+    - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
+      https://arxiv.org/abs/2306.11526
+"""
+
+from torch import Tensor
+
+from solo_margins.losses._checks import require_queue, require_same_shape, require_temperature
+from solo_margins.losses._contrast import Contrast, contrast
+from solo_margins.losses._gather import batch_sizes, row_weight
+from solo_margins.losses._objectives import InfoNCE
+from solo_margins.losses._positives import paired_positives
+from solo_margins.losses._precision import directions, full_precision
+from solo_margins.losses.margins import Margins, require_margins
+
+
+@full_precision
+def mocov2plus_margin_loss_func(
+    query: Tensor,
+    key: Tensor,
+    queue: Tensor,
+    temperature: float = 0.1,
+    margins: Margins = Margins(),
+) -> Tensor:
+    r"""MoCo v2+'s loss of queries against their keys and a queue of negatives, with margins.
+
+    .. math::
+        L = -\frac{1}{N} \sum_i \log
+            \frac{e^{z'_i}}{e^{z'_i} + \sum_k e^{\cos\theta_{ik}/\tau}}, \qquad
+        z'_i = \frac{\cos(\theta_i + m_1) - m_2}{\tau}
+
+    with :math:`\theta_i` the angle between query i and key i and :math:`\theta_{ik}` that between
+    query i and column k of the queue. Keys of other queries are no negatives. With default margins
+    value and gradient are those of solo-learn's ``mocov2plus_loss_func`` on normalised inputs;
+    here they are normalised inside. Scale, curvature and attenuation change gradients, never the
+    value.
+
+    Args:
+        query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
+        key: (N, D) keys of the teacher; they get no gradient.
+        queue: (D, K) earlier keys, one a column, the same in all processes; it gets no gradient.
+        temperature: τ > 0.
+        margins: the margins; see :class:`Margins`.
+
+    Returns:
+        The loss, a scalar; float64 for float64 inputs, otherwise float32. Nothing is gathered but
+        the sizes of the batches, by which the mean over processes is that over all queries.
+
+    Raises:
+        ValueError: an argument leaves its range or the shapes differ.
+
+    Example:
+        >>> import torch
+        >>> query = torch.eye(4)
+        >>> key, queue = query.roll(1, dims=1) + query, torch.ones(4, 6)
+        >>> f"{mocov2plus_margin_loss_func(query, key, queue):.4f}"
+        '0.5632'
+        >>> margins = Margins(subtractive=0.4)
+        >>> f"{mocov2plus_margin_loss_func(query, key, queue, margins=margins):.4f}"
+        '3.7446'
+    """
+    temperature = require_temperature(temperature)
+    require_margins(margins)
+    require_same_shape("query", query, "key", key)
+    require_queue(queue, query)
+    queries, keys, negatives = directions(query, key.detach(), queue.detach().t())
+    sizes = batch_sizes(queries)
+    setting = Contrast(
+        temperature=temperature,
+        margins=margins,
+        objective=InfoNCE(margins),
+        positives=paired_positives(keys, negatives.shape[0], sum(sizes)),
+        weight=row_weight(sizes),
+    )
+    return contrast(queries, negatives, setting)

@@ -1,0 +1,58 @@
+"""NNCLR's contrastive loss with margins.
+
+References:
+    - [0] With a Little Help from My Friends: Nearest-Neighbor Contrastive Learning of Visual
+      Representations (NNCLR), 2021, https://arxiv.org/abs/2104.14548
+    - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
+      https://arxiv.org/abs/2306.11526
+"""
+
+from torch import Tensor
+
+from solo_margins.losses._gather import gather_with_gradient
+from solo_margins.losses._precision import full_precision
+from solo_margins.losses.margins import Margins
+from solo_margins.losses.mocov3 import query_key_loss
+
+
+@full_precision
+def nnclr_margin_loss_func(
+    nn: Tensor, p: Tensor, temperature: float = 0.1, margins: Margins = Margins()
+) -> Tensor:
+    r"""NNCLR's loss of nearest neighbours against the predictions of all processes, with margins.
+
+    .. math::
+        L = -\frac{1}{N} \sum_i \log
+            \frac{e^{z'_{ii}}}{e^{z'_{ii}} + \sum_{j \neq i} e^{\cos\theta_{ij}/\tau}}, \qquad
+        z'_{ii} = \frac{\cos(\theta_{ii} + m_1) - m_2}{\tau}
+
+    with :math:`\theta_{ij}` the angle between neighbour i and prediction j. With default margins
+    value and gradient are those of solo-learn's ``nnclr_loss_func``. Scale, curvature and
+    attenuation change gradients, never the value.
+
+    Args:
+        nn: (N, D) nearest neighbours of one view's projections; row i belongs to prediction i.
+            Any floating dtype. They usually need no gradient and get one where they do.
+        p: (N, D) predictions of the other view. In several processes they are gathered with
+            gradient.
+        temperature: τ > 0.
+        margins: the margins; see :class:`Margins`.
+
+    Returns:
+        The loss, a scalar; float64 for float64 inputs, otherwise float32.
+
+    Raises:
+        ValueError: an argument leaves its range or the shapes differ.
+
+    Example:
+        >>> import torch
+        >>> nn = torch.eye(4)
+        >>> p = nn.roll(1, dims=1) + nn
+        >>> f"{nnclr_margin_loss_func(nn, p):.4f}"
+        '0.6940'
+        >>> f"{nnclr_margin_loss_func(nn, p, margins=Margins(subtractive=0.4)):.4f}"
+        '4.0198'
+    """
+    return query_key_loss(
+        nn, p, temperature, margins, names=("nn", "p"), gather=gather_with_gradient
+    )

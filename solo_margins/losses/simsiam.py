@@ -1,0 +1,44 @@
+"""SimSiam's loss with margins and gradient scalings.
+
+References:
+    - [0] Exploring Simple Siamese Representation Learning (SimSiam), 2020,
+      https://arxiv.org/abs/2011.10566
+    - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
+      https://arxiv.org/abs/2306.11526
+"""
+
+from torch import Tensor
+
+from solo_margins.losses._precision import full_precision
+from solo_margins.losses.byol import negative_similarity
+from solo_margins.losses.margins import Margins
+
+
+@full_precision
+def simsiam_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
+    r"""SimSiam's loss with margins; all pairs are positives.
+
+    .. math::
+        L = -\frac{1}{N} \sum_i \left( \cos(\theta_i + m_1) - m_2 \right)
+
+    This is (b - 2)/2 with b the loss of :func:`byol_curv_loss_func`, gradients alike. With default
+    margins value and gradient are those of solo-learn's ``simsiam_loss_func``.
+
+    Args:
+        p: (N, D) predictions. Any floating dtype.
+        z: (N, D) projections of the other view; they get no gradient.
+        margins: the margins; see :class:`Margins`. Attenuation needs negatives and is refused.
+
+    Returns:
+        The loss, a scalar; float64 for float64 inputs, otherwise float32.
+
+    Raises:
+        ValueError: an argument leaves its range, the shapes differ, or attenuation is not 0.
+
+    Example:
+        >>> import torch
+        >>> p = torch.eye(4)
+        >>> f"{simsiam_curv_loss_func(p, p.roll(1, dims=1) + p):.4f}"
+        '-0.7071'
+    """
+    return negative_similarity(p, z, margins)
