@@ -27,11 +27,12 @@ Run = dict[str, str]
 def grid(settings: list[str]) -> tuple[list[str], list[Run]]:
     """Return the settings that every run shares, and those of each run by name."""
     fixed, axes = [], {}
-    for override in OverridesParser.create().parse_overrides(settings):
+    parsed = OverridesParser.create().parse_overrides(settings)
+    for given, override in zip(settings, parsed, strict=True):
         if override.is_sweep_override():
             axes[override.get_key_element()] = list(override.sweep_string_iterator())
         else:
-            fixed.append(override.input_line)
+            fixed.append(given)
     runs = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     return fixed, runs
 

@@ -35,18 +35,14 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
         give gradients that stay finite.
         """
         z = torch.cat(self.student_projections)
-        total = sum(
+        views = len(self.student_projections)
+        losses = [
             deepclusterv2_margin_loss_func(
-                z,
-                prototypes.weight,
-                assigned.repeat(len(self.student_projections)).to(z.device),
-                temperature,
-                self.margins,
+                z, prototypes.weight, assigned.repeat(views).to(z.device), temperature, self.margins
             )
             for prototypes, assigned in zip(self.prototypes, assignments, strict=True)
-        )
-        loss: Tensor = total / len(self.prototypes)
-        return loss
+        ]
+        return torch.stack(losses).mean()
 
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return the loss that takes the place of DeepCluster v2's."""

@@ -159,7 +159,7 @@ class MarginMethod:
         )
         if POLARIZATION_WEIGHT in values:
             self.polarization = replace(self.polarization, weight=values.pop(POLARIZATION_WEIGHT))
-        self.margins = replace(self.margins, **values)
+        self.margins = _with(self.margins, values)
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches
@@ -180,6 +180,10 @@ def normalise_hidden_layers(head: nn.Module) -> None:
         head.add_module(str(place), layer)
 
 
+def _with(margins: Margins, values: Mapping[str, Any]) -> Margins:
+    return replace(margins, **values)
+
+
 def _given(cfg: DictConfig, name: str) -> Any:
     return OmegaConf.select(cfg, f"method_kwargs.{name}", default=None)
 
@@ -198,7 +202,7 @@ def _schedules_from(
                 if field == POLARIZATION_WEIGHT:
                     replace(polarization, weight=end)
                 else:
-                    replace(margins, **{field: end})
+                    _with(margins, {field: end})
             except ValueError as reason:
                 # "positive_scale must be a number > 0, got 0.0"
                 _, _, complaint = str(reason).partition(" ")

@@ -1,7 +1,7 @@
 """One direction only: the student sees the strong view, the teacher the weak one."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +21,7 @@ class OneDirection(MarginMethod):
             symmetric (bool): compare in both directions, as solo-learn does. Defaults to true.
     """
 
-    own_settings = ("symmetric",)
+    own_settings: ClassVar[tuple[str, ...]] = ("symmetric",)
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
