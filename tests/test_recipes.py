@@ -1,5 +1,7 @@
 """Recipes by name: every cell composes to valid margins, others are refused with a list."""
 
+import itertools
+import math
 from dataclasses import asdict
 
 import pytest
@@ -10,14 +12,85 @@ from omegaconf import OmegaConf
 import solo_margins  # noqa: F401  (makes its configurations known)
 from solo_margins.losses import Margins
 from solo_margins.methods.settings import margins_from
-from solo_margins.recipes import CELLS
+from solo_margins.papers import LINEAR_PROBING, TRANSFER
+from solo_margins.recipes import CELLS, cell_name, is_from_paper
 
+PAPER_METHODS = ("mocov3_margin", "simclr_margin", "byol_curv")
+
+# The other methods take their cells from these, so that one data set says enough of them.
 EVERY_CELL = [
     (method, data, variant)
     for method, by_data in CELLS.items()
     for data, by_variant in by_data.items()
     for variant in by_variant
+    if method in PAPER_METHODS or data == "cifar10"
 ]
+DATA = (
+    "cifar10",
+    "cifar100",
+    "stl10",
+    "tinyimagenet",
+    "imagenet",
+    "imagenet100",
+    "digits",
+    "folder",
+)
+VARIANTS = (
+    "baseline",
+    "margins",
+    "pos",
+    "pos_curv",
+    "curv",
+    "dp",
+    "dcl",
+    "dcl_dp",
+    "hcl",
+    "hcl_dp",
+)
+OFF = (0.0, 0.0, 1.0, math.inf)
+
+# Appendix A and B.2 of the margins paper once more, row by row as printed there: m1, m2 | s | s, c.
+APPENDIX_A = {
+    "mocov3_margin": {
+        "cifar10": "0.1 0.4 | 20 | 20 0.7",
+        "cifar100": "0.5 0.7 | 20 | 40 1",
+        "stl10": "0.4 0.6 | 40 | 40 2.5",
+        "tinyimagenet": "0.1 0.4 | 20 | 40 2.5",
+        "imagenet": "| | 10 1.5",
+    },
+    "simclr_margin": {
+        "cifar10": "0.5 0.4 | 1.125 | 2.5 0.7",
+        "cifar100": "0.6 0.6 | 1.0625 | 2 0.7",
+        "stl10": "0.0 0.2 | 1.0625 | 1.25 0.7",
+        "tinyimagenet": "0.0 0.8 | 1.0625 | 1.125 1.0",
+        "imagenet": "| | 2 1",
+    },
+    "byol_curv": {
+        "cifar10": "| | - 1.0",
+        "cifar100": "| | - 2.5",
+        "stl10": "| | - 5.0",
+        "tinyimagenet": "| | - 2.5",
+    },
+}
+
+
+def paper_cells():
+    """Yield each cell that the paper defines with its m1, m2, s and c."""
+    for method, by_data in APPENDIX_A.items():
+        for data, row in by_data.items():
+            margins, scale, both = (part.split() for part in row.split("|"))
+            yield method, data, "baseline", OFF
+            if margins:
+                yield method, data, "margins", (float(margins[0]), float(margins[1]), 1.0, math.inf)
+            if scale:
+                yield method, data, "pos", (0.0, 0.0, float(scale[0]), math.inf)
+            if both[0] == "-":
+                yield method, data, "curv", (0.0, 0.0, 1.0, float(both[1]))
+            else:
+                yield method, data, "pos_curv", (0.0, 0.0, float(both[0]), float(both[1]))
+
+
+PAPER_CELLS = {cell[:3]: cell[3] for cell in paper_cells()}
 
 
 @pytest.fixture(autouse=True)
@@ -26,17 +99,153 @@ def hydra():
         yield
 
 
+def composed(method, data, variant, *overrides):
+    return compose(f"{method}.yaml", overrides=[f"data={data}", f"variant={variant}", *overrides])
+
+
 @pytest.mark.parametrize(("method", "data", "variant"), EVERY_CELL)
 def test_every_cell_composes(method, data, variant):
-    cfg = compose(f"{method}.yaml", overrides=[f"data={data}", f"variant={variant}"])
+    cfg = composed(method, data, variant)
     assert cfg.method == method
     assert cfg.name == f"{method}-{data}-{variant}"
     margins = margins_from(cfg.method_kwargs.margins)
-    assert asdict(margins) == {**asdict(Margins()), **CELLS[method][data][variant]}
-    if variant == "baseline":
-        assert margins.is_off
+    assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv"))
+    found = (margins.angular, margins.subtractive, margins.positive_scale, margins.curvature)
+    if (method, data, variant) in PAPER_CELLS:
+        assert found == PAPER_CELLS[method, data, variant]
+    assert is_from_paper(method, data, variant) == ((method, data, variant) in PAPER_CELLS)
+    is_polarized = variant.endswith("dp")
+    assert (cfg.method_kwargs.polarization.weight > 0) == is_polarized
+    if method == "simclr_margin":
+        kinds = {"dcl": "debiased", "hcl": "hard"}
+        assert cfg.method_kwargs.negatives.kind == kinds.get(variant[:3], "standard")
+    # Algorithm 1 of the paper on distance polarization.
+    assert (cfg.optimizer.name == "adam") == (is_polarized or variant[:3] in ("dcl", "hcl"))
+
+
+def test_every_other_combination_is_refused():
+    for method, data, variant in itertools.product(PAPER_METHODS, DATA, VARIANTS):
+        defined = variant in CELLS[method].get(data, {})
+        assert cell_name(method, data, variant).endswith("define)") != defined
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "variant"),
+    [
+        ("mocov3_margin", "imagenet", "pos"),
+        ("mocov3_margin", "cifar10", "dp"),
+        ("byol_curv", "imagenet", "curv"),
+        ("byol_curv", "digits", "pos"),
+    ],
+)
+def test_a_refused_combination_says_so_and_lists_the_others(method, data, variant):
+    with pytest.raises(MissingConfigException) as caught:
+        composed(method, data, variant)
+    message = str(caught.value)
+    assert f"{data}-{variant} (a combination that neither the papers nor " in message
+    assert f"Available options in 'recipe/{method}'" in message
+    assert "digits-baseline" in message
+
+
+@pytest.mark.parametrize("cell", PAPER_CELLS, ids="-".join)
+def test_no_cell_of_the_paper_is_missing(cell):
+    method, data, variant = cell
+    assert variant in CELLS[method][data]
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "backbone", "momentum"),
+    [
+        ("cifar10", 32, "cifar_resnet18", 0.99),
+        ("cifar100", 32, "cifar_resnet18", 0.99),
+        ("stl10", 64, "pooled_resnet18", 0.996),
+        ("tinyimagenet", 64, "pooled_resnet18", 0.996),
+    ],
+)
+@pytest.mark.parametrize("method", PAPER_METHODS)
+def test_the_protocol_of_small_images(method, data, size, backbone, momentum):
+    """Appendix B.1 and, where it refers to it, ReSSL."""
+    cfg = composed(method, data, "baseline")
+    assert cfg.backbone.name == backbone
+    strong, weak = cfg.augmentations
+    for view in (strong, weak):
+        assert (view.crop_size, view.num_crops) == (size, 1)
+        assert (view.rrc.crop_min_scale, view.rrc.crop_max_scale) == (0.2, 1.0)
+        assert view.horizontal_flip.prob == 0.5
+    jitter = strong.color_jitter
+    assert (jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue) == (
+        0.4,
+        0.4,
+        0.4,
+        0.1,
+    )
+    assert (jitter.prob, strong.grayscale.prob, strong.gaussian_blur.prob) == (0.8, 0.2, 0.5)
+    assert weak.color_jitter.prob == weak.grayscale.prob == weak.gaussian_blur.prob == 0
+    kwargs = cfg.method_kwargs
+    assert (kwargs.proj_hidden_dim, kwargs.proj_output_dim, kwargs.temperature) == (2048, 128, 0.25)
+    assert (cfg.optimizer.name, cfg.optimizer.lr, cfg.optimizer.batch_size) == ("sgd", 0.06, 256)
+    assert (cfg.optimizer.weight_decay, cfg.optimizer.kwargs.momentum) == (5e-4, 0.9)
+    assert (cfg.scheduler.warmup_epochs, cfg.scheduler.min_lr, cfg.max_epochs) == (5, 0.0, 200)
+    if method == "simclr_margin":
+        assert kwargs.proj_batch_norm is True
+        assert "symmetric" not in kwargs
     else:
-        assert not margins.is_off
+        assert kwargs.pred_hidden_dim == 2048
+        assert kwargs.symmetric is False
+        assert cfg.momentum.base_tau == cfg.momentum.final_tau == momentum
+
+
+def test_the_protocol_of_imagenet():
+    """Appendix B.2: the official settings of MoCo v3 and SimCLR, batch 4096, 100 epochs."""
+    moco = composed("mocov3_margin", "imagenet", "pos_curv")
+    assert (moco.optimizer.name, moco.optimizer.lr, moco.optimizer.weight_decay) == (
+        "lars",
+        0.6,
+        1e-6,
+    )
+    assert (moco.method_kwargs.temperature, moco.method_kwargs.symmetric) == (1.0, True)
+    simclr = composed("simclr_margin", "imagenet", "pos_curv")
+    assert (simclr.optimizer.lr, simclr.method_kwargs.temperature) == (0.3, 0.1)
+    for cfg in (moco, simclr):
+        assert (cfg.backbone.name, cfg.max_epochs, cfg.optimizer.batch_size) == (
+            "resnet50",
+            100,
+            4096,
+        )
+        assert cfg.data.format == "dali"
+
+
+@pytest.mark.parametrize("backbone", ["vit_tiny", "vit_small", "vit_base", "vit_large"])
+def test_the_settings_of_mocov3_for_vits(backbone):
+    cfg = composed("mocov3_margin", "imagenet", "pos_curv", f"backbone={backbone}")
+    assert cfg.backbone.name == backbone
+    assert (cfg.backbone.kwargs.img_size, cfg.backbone.kwargs.patch_size) == (224, 16)
+    assert (cfg.optimizer.name, cfg.optimizer.lr, cfg.optimizer.weight_decay) == (
+        "adamw",
+        1.5e-4,
+        0.1,
+    )
+    assert (cfg.scheduler.warmup_epochs, cfg.max_epochs) == (40, 300)
+    kwargs = cfg.method_kwargs
+    assert (kwargs.temperature, kwargs.proj_hidden_dim, kwargs.proj_output_dim) == (0.2, 4096, 256)
+    assert kwargs.freeze_patch_embedding is True
+    assert cfg.augmentations[0].rrc.crop_min_scale == 0.08
+    assert (cfg.momentum.base_tau, cfg.momentum.final_tau) == (0.99, 1.0)
+
+
+def test_a_backbone_or_an_optimizer_can_be_chosen_by_name():
+    cfg = composed("simclr_margin", "cifar10", "baseline", "backbone=resnet50", "optimizer=adam")
+    assert (cfg.backbone.name, cfg.optimizer.name, cfg.optimizer.lr) == ("resnet50", "adam", 1e-3)
+
+
+def test_the_reported_accuracies_belong_to_cells_of_the_paper():
+    cells = {cell for cell in PAPER_CELLS if cell[1] != "imagenet"}
+    assert LINEAR_PROBING.keys() == cells
+    assert LINEAR_PROBING["mocov3_margin", "tinyimagenet", "pos"] == (48.273, 0.405)
+    assert LINEAR_PROBING["byol_curv", "stl10", "curv"] == (88.051, 0.230)
+    assert len(TRANSFER) == 40
+    assert TRANSFER["mocov3_margin", "cifar10", "cifar100", "pos"] == (55.113, 0.434)
+    assert TRANSFER["simclr_margin", "stl10", "tinyimagenet", "pos_curv"] == (34.280, 0.215)
 
 
 def test_margins_are_off_unless_a_variant_says_otherwise():
@@ -59,13 +268,6 @@ def test_a_probe_reads_the_settings_of_a_checkpoint_or_of_its_folder(tmp_path):
     for source in (tmp_path, tmp_path / "last.ckpt"):
         cfg = compose("linear.yaml", overrides=[f"pretrained_feature_extractor={source}"])
         assert (cfg.pretrain_method, cfg.backbone.name) == ("mocov3", "resnet18")
-
-
-def test_an_undefined_cell_is_refused_with_a_list():
-    with pytest.raises(MissingConfigException) as caught:
-        compose("byol_curv.yaml", overrides=["variant=pos"])
-    assert "digits-pos" in str(caught.value)
-    assert "digits-curv" in str(caught.value)
 
 
 def test_settings_for_lightning_are_literals():
@@ -94,5 +296,8 @@ def test_every_setting_of_the_host_can_be_overridden_without_a_plus(method):
             "performance.disable_channel_last=true",
             "max_epochs=3",
             "backbone.kwargs={}",
+            "method_kwargs.schedules.positive_scale.kind=linear",
+            "method_kwargs.schedules.polarization_weight.epochs=3",
+            "method_kwargs.polarization.weight=1",
         ],
     )
