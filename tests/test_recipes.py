@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -15,6 +16,7 @@ from solo_margins.methods.settings import margins_from
 from solo_margins.papers import LINEAR_PROBING, TRANSFER
 from solo_margins.recipes import CELLS, cell_name, is_from_paper
 
+ROOT = Path(__file__).resolve().parents[1]
 PAPER_METHODS = ("mocov3_margin", "simclr_margin", "byol_curv")
 
 # The other methods take their cells from these, so that one data set says enough of them.
@@ -301,3 +303,7 @@ def test_every_setting_of_the_host_can_be_overridden_without_a_plus(method):
             "method_kwargs.polarization.weight=1",
         ],
     )
+
+
+def test_the_documented_table_is_up_to_date(python):
+    python(ROOT / "scripts" / "recipe_table.py", "--check")

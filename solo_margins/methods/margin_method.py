@@ -212,12 +212,14 @@ def _schedules_from(
 
 def _check_queue(cfg: DictConfig) -> None:
     """Refuse a queue that batches do not fill evenly, before solo-learn does in mid-training."""
-    size, batch = _given(cfg, "queue_size"), cfg.optimizer.batch_size
-    if size is not None and size % batch:
-        raise ValueError(
-            f"method_kwargs.queue_size must be a multiple of optimizer.batch_size={batch}, "
-            f"got {size}"
-        )
+    size = _given(cfg, "queue_size")
+    # Every process puts the batches of all of them into its queue.
+    processes = len(OmegaConf.select(cfg, "devices", default=None) or "1")
+    processes *= OmegaConf.select(cfg, "num_nodes", default=None) or 1
+    if size is not None and size % (cfg.optimizer.batch_size * processes):
+        batch = f"optimizer.batch_size={cfg.optimizer.batch_size}"
+        batch += f" times {processes} processes" if processes > 1 else ""
+        raise ValueError(f"method_kwargs.queue_size must be a multiple of {batch}, got {size}")
 
 
 @contextmanager
