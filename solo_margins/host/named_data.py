@@ -233,7 +233,8 @@ def _refuse_other_statistics(cfg: DictConfig) -> None:
         return
     mean, std = recipe.STATISTICS[dataset]
     for number, view in enumerate(OmegaConf.select(cfg, "augmentations", default=None) or ()):
-        if recipe.statistics_of(dataset, view) != (mean, std):
+        named = tuple(view.get("mean") or mean), tuple(view.get("std") or std)
+        if named != (mean, std):
             raise ValueError(
                 f"mean and std of augmentations.{number} must be {list(mean)} and {list(std)}: "
                 f"solo-learn normalises data.dataset={dataset} with these, whatever is configured."
