@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import stored_images
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
@@ -61,6 +63,64 @@ def image_folder(tmp_path_factory):
         pixels = noise.integers(0, 256, (36, 40, 3)).astype(np.uint8)
         Image.fromarray(pixels).save(root / "flat" / f"{index}.jpg")
     return root
+
+
+SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96, "tinyimagenet": 64}
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """Store a small data set of a known name as torchvision's files or as an image folder."""
+    import torchvision
+
+    def store(name, how, per_class=2, root=None):
+        root = root or tmp_path / f"{name}-{how}"
+        size = SIZES[name]
+        train = stored_images.images_of(name, per_class, size, seed=1)
+        test = stored_images.images_of(name, 1, size, seed=2)
+        unlabelled, _ = stored_images.images_of(name, 3, size, seed=3)
+        if how == "files":
+            if name == "stl10":
+                known = stored_images.write_stl10(root, train, test, unlabelled)
+            else:
+                known = stored_images.write_cifar(root, name, train, test)
+            # torchvision compares checksums with those of the published files.
+            for attribute, value in known.items():
+                monkeypatch.setattr(getattr(torchvision.datasets, name.upper()), attribute, value)
+        else:
+            stored_images.write_folder(root / "train", *train)
+            stored_images.write_folder(root / "test", *test)
+            if name == "stl10":
+                for number, image in enumerate(unlabelled):
+                    folder = root / "train" / "unlabeled"
+                    folder.mkdir(exist_ok=True)
+                    Image.fromarray(image).save(folder / f"{number:05}.png")
+        return root
+
+    return store
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Fail at any attempt to reach the network."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"the network was asked for {args}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def composed():
+    """Compose one of our configurations."""
+    from hydra import compose, initialize_config_module
+
+    def make(name, *overrides):
+        with initialize_config_module("solo_margins.configs", version_base="1.2"):
+            return compose(name, overrides=list(overrides))
+
+    return make
 
 
 @pytest.fixture

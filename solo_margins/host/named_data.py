@@ -160,12 +160,13 @@ def _find(cfg: DictConfig, name: str) -> None:
         _refuse_as_downloaded(given)
     wants_dali = _get(cfg, "format") == "dali"
     root = None if data.files is None else _root_of_files(given, data.files)
-    # Where both are stored side by side, DALI can read one of them only.
-    if root is None or wants_dali:
-        folder = given if _get(cfg, "no_labels") and given.is_dir() else _class_parent(given)
-        if folder is not None:
-            _use_folders(cfg, data, given, folder)
-            return
+    folder = _class_parent(given)
+    if folder is None and _get(cfg, "no_labels") and given.is_dir():
+        folder = given
+    # Where both are stored side by side, DALI can read train/ only.
+    if folder is not None and (root is None or (wants_dali and folder != given)):
+        _use_folders(cfg, data, given, folder)
+        return
     if root is not None or (data.files is not None and _get(cfg, "download")):
         if wants_dali:
             raise ValueError(
@@ -232,7 +233,8 @@ def _refuse_other_statistics(cfg: DictConfig) -> None:
         return
     mean, std = recipe.STATISTICS[dataset]
     for number, view in enumerate(OmegaConf.select(cfg, "augmentations", default=None) or ()):
-        if recipe.statistics_of(dataset, view) != (mean, std):
+        named = tuple(view.get("mean") or mean), tuple(view.get("std") or std)
+        if named != (mean, std):
             raise ValueError(
                 f"mean and std of augmentations.{number} must be {list(mean)} and {list(std)}: "
                 f"solo-learn normalises data.dataset={dataset} with these, whatever is configured."

@@ -41,7 +41,7 @@ class ImageRecipe:
     crop_min_scale: float = 0.08
     flip_prob: float = 0.5
     names_statistics: bool = False
-    """Mean and deviation are written in the configuration, not inferred from the data's name."""
+    """Mean and deviation are those that a configuration of ours names."""
 
     def overrules(self, dataset: str) -> bool:
         """Tell whether the host's own transforms for a data set would show other images."""
@@ -72,21 +72,26 @@ def recipe_of(cfg: DictConfig) -> ImageRecipe | None:
     source = views[0] if views else OmegaConf.select(cfg, "data.augmentations", default=None)
     if not source or source.get("crop_size") is None:
         return None
-    mean, std = statistics_of(OmegaConf.select(cfg, "data.dataset", default="custom"), source)
+    dataset = OmegaConf.select(cfg, "data.dataset", default="custom")
+    # In other people's configurations the host ignores the statistics of data that it knows.
+    is_ours = OmegaConf.select(cfg, "data.name", default=None) is not None
+    names_statistics = is_ours and None not in (source.get("mean"), source.get("std"))
+    mean, std = statistics_of("custom" if names_statistics else dataset, source)
     return ImageRecipe(
         int(source.crop_size),
         mean,
         std,
         float(source.get("crop_min_scale", ImageRecipe.crop_min_scale)),
         float(source.get("flip_prob", ImageRecipe.flip_prob)),
-        names_statistics=source.get("mean") is not None and source.get("std") is not None,
+        names_statistics,
     )
 
 
 def statistics_of(dataset: str, view: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation: those that a view names, or else those of its data."""
-    mean, std = STATISTICS.get(dataset, (IMAGENET_MEAN, IMAGENET_STD))
-    return tuple(view.get("mean") or mean), tuple(view.get("std") or std)
+    """Return the mean and standard deviation that the host normalises a view with."""
+    own = (view.get("mean") or IMAGENET_MEAN, view.get("std") or IMAGENET_STD)
+    mean, std = STATISTICS.get(dataset, own)
+    return tuple(mean), tuple(std)
 
 
 def resize_before_crop(size: int) -> int:

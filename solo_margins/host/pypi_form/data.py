@@ -32,8 +32,8 @@ def build_transform_pipeline(dataset: str, cfg: DictConfig) -> Any:
     """Return the augmentations of one view.
 
     Args:
-        dataset: name of the data set, which decides on mean and standard deviation unless
-            ``cfg.mean`` and ``cfg.std`` do.
+        dataset: name of the data set, which decides on mean and standard deviation; other data
+            takes them from ``cfg.mean`` and ``cfg.std``.
         cfg: ``crop_size``, ``rrc``, ``color_jitter``, ``grayscale``, ``gaussian_blur``,
             ``solarization``, ``equalization`` and ``horizontal_flip``.
     """

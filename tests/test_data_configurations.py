@@ -1,0 +1,128 @@
+"""Data sets as configurations: the protocol of the papers, plain numbers, the same keys."""
+
+import json
+
+import pytest
+from omegaconf import OmegaConf
+
+import solo_margins  # noqa: F401  (makes its configurations known)
+
+SMALL = ("cifar10", "cifar100", "stl10", "tinyimagenet")
+LARGE = ("imagenet", "imagenet100")
+EVERY = (*SMALL, *LARGE, "digits", "folder")
+
+
+def configured(composed, method, data, *overrides):
+    # Any margins will do here.
+    margins = f"margins/{method}=digits-baseline"
+    given = () if data == "digits" else ("data.train_path=/images",)
+    return composed(f"{method}.yaml", f"data={data}", margins, *given, *overrides)
+
+
+@pytest.mark.parametrize("method", ["mocov3_margin", "simclr_margin", "byol_curv"])
+@pytest.mark.parametrize("data", SMALL)
+def test_small_images_follow_the_papers_protocol(composed, method, data):
+    cfg = configured(composed, method, data)
+    size = 32 if data.startswith("cifar") else 64
+    strong, weak = cfg.augmentations
+    for view in (strong, weak):
+        assert (view.crop_size, view.num_crops) == (size, 1)
+        assert (view.rrc.crop_min_scale, view.rrc.crop_max_scale) == (0.2, 1.0)
+        assert view.horizontal_flip.prob == 0.5
+        assert view.solarization.prob == view.equalization.prob == 0
+        assert len(view.mean) == len(view.std) == 3
+        assert (view.mean, view.std) == (cfg.image.mean, cfg.image.std)
+    assert dict(strong.color_jitter) == {
+        "prob": 0.8,
+        "brightness": 0.4,
+        "contrast": 0.4,
+        "saturation": 0.4,
+        "hue": 0.1,
+    }
+    assert (strong.grayscale.prob, strong.gaussian_blur.prob) == (0.2, 0.5)
+    assert weak.color_jitter.prob == weak.grayscale.prob == weak.gaussian_blur.prob == 0
+    optimizer = cfg.optimizer
+    assert (optimizer.name, optimizer.kwargs) == ("sgd", {"momentum": 0.9})
+    assert (optimizer.lr, optimizer.batch_size, optimizer.weight_decay) == (0.06, 256, 5e-4)
+    schedule = cfg.scheduler
+    assert (schedule.warmup_epochs, schedule.warmup_start_lr, schedule.min_lr) == (5, 0, 0)
+    assert cfg.max_epochs == 200
+    heads = cfg.method_kwargs
+    assert (heads.proj_hidden_dim, heads.proj_output_dim, heads.pred_hidden_dim) == (
+        2048,
+        128,
+        2048,
+    )
+    assert heads.temperature == 0.25
+    tau = 0.99 if data.startswith("cifar") else 0.996
+    assert cfg.momentum.base_tau == cfg.momentum.final_tau == tau
+    assert cfg.protocol == {"symmetric": False, "batch_norm_heads": True}
+    assert cfg.backbone.name == ("cifar_resnet18" if size == 32 else "pooled_resnet18")
+
+
+def test_imagenet_has_the_published_settings_of_each_method(composed):
+    moco = configured(composed, "mocov3_margin", "imagenet")
+    assert (moco.backbone.name, moco.max_epochs, moco.data.format) == ("resnet50", 100, "dali")
+    assert (moco.optimizer.name, moco.optimizer.batch_size) == ("lars", 4096)
+    assert (moco.optimizer.lr, moco.optimizer.weight_decay) == (0.6, 1e-6)
+    assert moco.optimizer.kwargs.exclude_bias_n_norm
+    assert (moco.method_kwargs.temperature, moco.method_kwargs.proj_output_dim) == (1.0, 256)
+    assert (moco.momentum.base_tau, moco.momentum.final_tau) == (0.99, 1.0)
+    assert [view.gaussian_blur.prob for view in moco.augmentations] == [1.0, 0.1]
+    assert [view.solarization.prob for view in moco.augmentations] == [0.0, 0.2]
+    assert moco.protocol == {"symmetric": True, "batch_norm_heads": False}
+
+    simclr = configured(composed, "simclr_margin", "imagenet")
+    [view] = simclr.augmentations
+    assert (view.num_crops, view.gaussian_blur.prob) == (2, 0.5)
+    assert view.color_jitter.brightness == 0.8
+    assert (simclr.optimizer.lr, simclr.optimizer.weight_decay) == (0.3, 1e-6)
+    heads = simclr.method_kwargs
+    assert (heads.proj_hidden_dim, heads.proj_output_dim, heads.temperature) == (2048, 128, 0.1)
+    other = configured(composed, "simclr_margin", "imagenet100")
+    assert len(other.augmentations) == 2, "SimCLR's own settings are those on ImageNet only"
+
+
+@pytest.mark.parametrize("data", EVERY)
+def test_every_data_set_has_the_same_settings(composed, data):
+    settings = (
+        "data.val_path=/val",
+        "data.format=dali",
+        "data.num_workers=0",
+        "data.no_labels=true",
+        "data.fraction=0.1",
+        "data.download=true",
+        "data.unlabelled_folder=more",
+        "image.size=24",
+        "image.mean=[0.1,0.2,0.3]",
+        "protocol.symmetric=true",
+        "protocol.batch_norm_heads=false",
+        "optimizer.kwargs.momentum=0.8",
+    )
+    cfg = configured(composed, "simclr_margin", data, *settings)
+    assert cfg.data.name == data
+    assert {view.crop_size for view in cfg.augmentations} == {24}
+    assert list(cfg.augmentations[0].mean) == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("data", EVERY)
+def test_no_data_set_is_downloaded_unasked(composed, data):
+    assert configured(composed, "mocov3_margin", data).data.download is False
+
+
+def test_a_probe_takes_plain_numbers_from_the_checkpoint(composed, tmp_path):
+    pretrained = OmegaConf.to_container(configured(composed, "byol_curv", "stl10"), resolve=True)
+    (tmp_path / "args.json").write_text(json.dumps(pretrained))
+    checkpoint = f"pretrained_feature_extractor={tmp_path}"
+    cfg = composed("linear.yaml", "data=cifar10", "data.train_path=/images", checkpoint)
+    assert OmegaConf.to_container(cfg.data.augmentations, resolve=True) == {
+        "crop_size": 64,
+        "crop_min_scale": 0.2,
+        "flip_prob": 0.5,
+        "mean": [0.4914, 0.4823, 0.4466],
+        "std": [0.247, 0.243, 0.261],
+    }
+    assert (cfg.optimizer.name, cfg.max_epochs) == ("sgd", 100)
+    del pretrained["augmentations"][0]["mean"]
+    (tmp_path / "args.json").write_text(json.dumps(pretrained))
+    assert composed("linear.yaml", checkpoint).data.augmentations.mean is None
