@@ -17,9 +17,9 @@ from solo_margins.runner.data import pretraining_data, probing_data
 from solo_margins.runner.knn import knn
 
 SMALL = [
-    "margins/{method}=digits-baseline",
+    "variant=baseline",
     "backbone.name=narrow_resnet18",
-    "+backbone.kwargs={{width: 8, blocks: [1, 1, 1, 1]}}",
+    "+backbone.kwargs={width: 8, blocks: [1, 1, 1, 1]}",
     "method_kwargs.proj_hidden_dim=16",
     "++method_kwargs.pred_hidden_dim=16",
     "scheduler.warmup_epochs=0",
@@ -42,9 +42,8 @@ def pretraining(composed, tmp_path):
     """A quick pretraining configuration of ours."""
 
     def make(method, data, path, *overrides):
-        small = [setting.format(method=method) for setting in SMALL]
         where = [f"data={data}", f"data.train_path={path}", f"checkpoint.dir={tmp_path / 'runs'}"]
-        return composed(f"{method}.yaml", *where, *small, *QUICK, *SILENT, *overrides)
+        return composed(f"{method}.yaml", *where, *SMALL, *QUICK, *SILENT, *overrides)
 
     return make
 
@@ -122,11 +121,11 @@ def test_cifar10_itself(pretraining):
 )
 def test_untouched_programs_of_the_host_find_data_by_name(stored, python, tmp_path):
     path = stored("stl10", "folder")
-    programs, small = host_folder().parent, [s.format(method="simclr_margin") for s in SMALL]
+    programs = host_folder().parent
     shared = ["data=stl10", f"data.train_path={path}", f"checkpoint.dir={tmp_path / 'runs'}"]
     python(
         *("-W", "ignore", programs / "main_pretrain.py", "--config-name", "simclr_margin.yaml"),
-        *(*shared, *small, *QUICK),
+        *(*shared, *SMALL, *QUICK),
     )
     [checkpoint] = (tmp_path / "runs" / "simclr_margin").rglob("*.ckpt")
     args = json.loads((checkpoint.parent / "args.json").read_text())
