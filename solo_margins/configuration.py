@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 from solo_margins.data.digits import digits_folder
 from solo_margins.recipes import cell_name, store_recipes
 
-
 LAUNCHERS = {
     "joblib": ("sweep", "hydra-joblib-launcher"),
     "submitit_slurm": ("slurm", "hydra-submitit-launcher"),

@@ -183,7 +183,8 @@ class Record:
     @property
     def method(self) -> str | None:
         """The method that was trained, or that a probed backbone was trained with."""
-        return self.settings.get("method") or self.settings.get("pretrain_method")
+        named = self.settings.get("method") or self.settings.get("pretrain_method")
+        return named or self.pretraining.get("method")
 
     @property
     def data(self) -> str | None:
@@ -245,7 +246,8 @@ def check_appendable(path: str | Path) -> None:
     try:
         os.close(_open(Path(path)))
     except OSError as error:
-        raise ValueError(f"results={path} cannot be written: {error.strerror}.") from None
+        reason = f"{error.strerror}: {error.filename}"
+        raise ValueError(f"results={path} cannot be written ({reason}).") from None
 
 
 def append(path: str | Path, record: Record) -> None:
