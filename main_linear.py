@@ -16,4 +16,6 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # A launcher may wait here for jobs that run elsewhere.
+    with runner.tidy_interruption():
+        main()

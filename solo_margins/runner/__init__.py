@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from solo_margins.runner.program import SetupError, TrainingInterrupted, run_as_program
+from solo_margins.runner.program import (
+    SetupError,
+    TrainingInterrupted,
+    run_as_program,
+    tidy_interruption,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from solo_margins.runner.runs import RunResult
 
-__all__ = ["SetupError", "TrainingInterrupted", "linear", "pretrain", "run_as_program"]
+__all__ = [
+    "SetupError",
+    "TrainingInterrupted",
+    "linear",
+    "pretrain",
+    "run_as_program",
+    "tidy_interruption",
+]
 
 
 def pretrain(cfg: DictConfig) -> RunResult:

@@ -109,7 +109,7 @@ def run_as_program(
     if job is not None:
         return _run_job(job, function, *arguments, program=program or sys.argv[0])
     try:
-        with _ended_by_ctrl_c(), _messages_on_stderr():
+        with tidy_interruption(), _messages_on_stderr():
             return function(*arguments)
     except SetupError as error:
         if wants_traces():
@@ -119,9 +119,9 @@ def run_as_program(
 
 
 def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
-    print(f"\n{str(job).capitalize()}", flush=True)
+    print(f"\nStarting {job}", flush=True)
     try:
-        with _ended_by_ctrl_c(), _messages_on_stderr(), as_if_alone(program):
+        with tidy_interruption(), _messages_on_stderr(), as_if_alone(program):
             return function(*arguments)
     except Exception as error:
         if wants_traces():
@@ -135,14 +135,15 @@ def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: s
 
 
 @contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
+def tidy_interruption() -> Iterator[None]:
+    """End the process on Ctrl-C with one line and exit code 130, not with a stack trace."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
         if is_helper_process():
             # A helper that ends with an error makes Lightning kill the main process.
             raise SystemExit(0) from None
-        print(str(interrupt) or "Interrupted before the training began.", file=sys.stderr)
+        print(str(interrupt) or "Interrupted.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
 
 
