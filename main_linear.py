@@ -12,8 +12,10 @@ from solo_margins import runner
 @hydra.main(version_base="1.2")
 def main(cfg: DictConfig) -> None:
     """Train a linear classifier on the checkpoint's backbone, as the configuration says."""
-    runner.run_as_program(runner.linear, cfg)
+    runner.run_as_program(runner.linear, cfg, program=__file__)
 
 
 if __name__ == "__main__":
-    main()
+    # A launcher may wait here for jobs that run elsewhere.
+    with runner.tidy_interruption():
+        main()

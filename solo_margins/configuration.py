@@ -1,5 +1,6 @@
 """What our YAML files need besides Hydra itself: resolvers, and the recipes."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,17 @@ from omegaconf import OmegaConf
 from solo_margins.data.digits import digits_folder
 from solo_margins.recipes import cell_name, store_recipes
 
+LAUNCHERS = {
+    "joblib": ("sweep", "hydra-joblib-launcher"),
+    "submitit_slurm": ("slurm", "hydra-submitit-launcher"),
+    "submitit_local": ("slurm", "hydra-submitit-launcher"),
+    "ray": ("ray", "hydra-ray-launcher"),
+}
+"""Launchers of Hydra's own packages: the extra of this package that brings them, and theirs."""
+
 
 def install() -> None:
-    """Make our resolvers and recipes known to Hydra; a second call is harmless.
+    """Make our resolvers, recipes and launchers known to Hydra; a second call is harmless.
 
     - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
@@ -26,6 +35,23 @@ def install() -> None:
     OmegaConf.register_new_resolver("solo_margins.patch_size", patch_size, replace=True)
     OmegaConf.register_new_resolver("solo_margins.cell", cell_name, replace=True)
     store_recipes()
+    _explain_missing_launchers()
+
+
+def _explain_missing_launchers() -> None:
+    """Let a launcher that is not installed answer with what to install."""
+    from hydra.core.config_store import ConfigStore
+
+    for launcher, (extra, package) in LAUNCHERS.items():
+        if importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is not None:
+            continue
+        node = {
+            "_target_": "hydra_plugins.solo_margins_launchers.MissingLauncher",
+            "sentence": f"The launcher {launcher} needs {package}, which is not installed: run "
+            f"`pip install {package}`, or install solo-margins with its extra [{extra}].",
+        }
+        store = ConfigStore.instance()
+        store.store(group="hydra/launcher", name=launcher, node=node, provider="solo-margins")
 
 
 def patch_size(image_size: int) -> int:

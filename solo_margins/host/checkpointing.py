@@ -31,6 +31,7 @@ SHOULD_MATCH = (
     "wandb.project",
     "wandb.entity",
     "pretrained_feature_extractor",
+    "result_id",  # of runs that go into a results file: every setting that defines them
 )
 """Settings that make two runs the same run."""
 

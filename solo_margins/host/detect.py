@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -56,3 +58,20 @@ def form() -> Form:
         f"repository, or 1.0.2 from the package registry): clone {REPOSITORY} and install it, "
         f"or run `{INSTALL_COMMAND}`."
     )
+
+
+def version() -> str:
+    """Return the version of the solo-learn that is in use, ``"unknown"`` where it does not say.
+
+    A checkout that comes first on the path may hide an installed one; then its own file counts.
+    """
+    folder = host_folder()
+    try:
+        installed = metadata.distribution("solo-learn")
+    except metadata.PackageNotFoundError:
+        installed = None
+    if installed is not None and Path(str(installed.locate_file("solo"))).resolve() == folder:
+        return installed.version
+    setup = folder.parent / "setup.py"
+    found = setup.is_file() and re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text())
+    return found.group(1) if found else "unknown"

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from solo_margins.runner.program import SetupError, TrainingInterrupted, run_as_program
+from solo_margins.runner.program import (
+    SetupError,
+    TrainingInterrupted,
+    run_as_program,
+    tidy_interruption,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from solo_margins.runner.training import RunResult
+    from solo_margins.runner.runs import RunResult
 
-__all__ = ["SetupError", "TrainingInterrupted", "linear", "pretrain", "run_as_program"]
+__all__ = [
+    "SetupError",
+    "TrainingInterrupted",
+    "linear",
+    "pretrain",
+    "run_as_program",
+    "tidy_interruption",
+]
 
 
 def pretrain(cfg: DictConfig) -> RunResult:
@@ -24,16 +36,23 @@ def pretrain(cfg: DictConfig) -> RunResult:
     Args:
         cfg: a pretraining configuration with solo-learn's keys. Read besides them, all optional:
             ``run_id`` (name of the run's folder in ``<checkpoint.dir>/<method>/``; a fresh one by
-            default), ``loggers.csv`` (true), ``loggers.tensorboard`` (false), and every argument
-            of Lightning's ``Trainer``.
+            default), ``loggers.csv`` (true), ``loggers.tensorboard`` (false), ``results`` (a file
+            that a finished run adds a line to, see :mod:`solo_margins.results`),
+            ``skip_finished`` (true: a run that is in that file is not run again), and every
+            argument of Lightning's ``Trainer``.
 
     Raises:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C was pressed; it carries the checkpoint that was saved.
     """
-    from solo_margins.runner.pretraining import pretrain as implementation
+    from solo_margins.runner.recording import recorded
 
-    return implementation(cfg)
+    def run(described: DictConfig) -> RunResult:
+        from solo_margins.runner.pretraining import pretrain as implementation
+
+        return implementation(described)
+
+    return recorded("pretrain", run, cfg)
 
 
 def linear(cfg: DictConfig) -> RunResult:
@@ -49,6 +68,11 @@ def linear(cfg: DictConfig) -> RunResult:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C was pressed; it carries the checkpoint that was saved.
     """
-    from solo_margins.runner.probing import linear as implementation
+    from solo_margins.runner.recording import recorded
 
-    return implementation(cfg)
+    def run(described: DictConfig) -> RunResult:
+        from solo_margins.runner.probing import linear as implementation
+
+        return implementation(described)
+
+    return recorded("linear", run, cfg)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from solo_margins.runner.sweeps import Job, as_if_alone, current_job
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
 
@@ -86,26 +88,62 @@ def wants_traces() -> bool:
     )
 
 
-def run_as_program(function: Callable[..., Any], *arguments: Any) -> Any:
+def run_as_program(
+    function: Callable[..., Any], *arguments: Any, program: str | Path | None = None
+) -> Any:
     """Call a function and end the process as a program should.
 
     A mistake of the user becomes one sentence on stderr and exit code 1, Ctrl-C one line and exit
     code 130. Anything unexpected keeps its stack trace, as does everything with
     ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
+
+    In a job of a multirun an error names the job and is left to Hydra, which goes on with the other
+    jobs and ends with code 1 behind the last one. Ctrl-C ends the sweep.
+
+    Args:
+        function: what to call.
+        arguments: what to call it with.
+        program: the file of the program; by default that which Python was started with.
     """
+    job = current_job()
+    if job is not None:
+        return _run_job(job, function, *arguments, program=program or sys.argv[0])
     try:
-        with _messages_on_stderr():
+        with tidy_interruption(), _messages_on_stderr():
             return function(*arguments)
     except SetupError as error:
         if wants_traces():
             raise
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
+    print(f"\nStarting {job}", flush=True)
+    try:
+        with tidy_interruption(), _messages_on_stderr(), as_if_alone(program):
+            return function(*arguments)
+    except Exception as error:
+        if wants_traces():
+            raise
+        # Hydra shows one error only, and that behind the last job.
+        if isinstance(error, SetupError):
+            print(f"Error in {job}: {error}", file=sys.stderr, flush=True)
+        else:
+            print(f"Error in {job}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        raise job.failure(_one_line(error) or type(error).__name__) from None
+
+
+@contextmanager
+def tidy_interruption() -> Iterator[None]:
+    """End the process on Ctrl-C with one line and exit code 130, not with a stack trace."""
+    try:
+        yield
     except KeyboardInterrupt as interrupt:
         if is_helper_process():
             # A helper that ends with an error makes Lightning kill the main process.
             raise SystemExit(0) from None
-        print(str(interrupt) or "Interrupted before the training began.", file=sys.stderr)
+        print(str(interrupt) or "Interrupted.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
 
 

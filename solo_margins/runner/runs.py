@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -33,6 +33,22 @@ class Run:
     def newest_checkpoint(self) -> Path | None:
         """Return the checkpoint that was written last, if there is one."""
         return newest_checkpoint(self.folder)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves behind."""
+
+    folder: Path
+    """The run's folder: checkpoints, ``args.json`` and ``logs/``."""
+    checkpoint: Path | None
+    """The last checkpoint, or None if none was saved."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last value of every metric that was logged."""
+    resumed_from: Path | None = None
+    """The checkpoint that the run was continued from, if any."""
+    is_skipped: bool = False
+    """The results file said that it was finished: nothing was run now."""
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -6,7 +6,6 @@ import inspect
 import math
 import os
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,11 @@ from solo_margins import host
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
 from solo_margins.runner.interruption import InterruptGuard, StopRequested
 from solo_margins.runner.program import TrainingInterrupted, explained
-from solo_margins.runner.runs import RUN_ID_VARIABLE, Run
+from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
 from solo_margins.runner.settings import setting
 
 OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a run leaves behind."""
-
-    folder: Path
-    """The run's folder: checkpoints, ``args.json`` and ``logs/``."""
-    checkpoint: Path | None
-    """The last checkpoint, or None if none was saved."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    """The last value of every metric that was logged."""
 
 
 def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunResult:
@@ -64,6 +51,9 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
             # The host's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             trainer.fit(model, **data, ckpt_path=run.resumed_from)
+            if run.resumed_from is not None and not trainer.callback_metrics:
+                # It was ended behind its last step: nothing is left to train, but to measure.
+                _validate(trainer, model, data)
     except StopRequested:
         pass
     except SystemExit:
@@ -82,7 +72,14 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
     if trainer.is_global_zero:
         print(f"Checkpoint: {checkpoint or 'none, checkpoint.enabled=false'}")
         print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
-    return RunResult(run.folder, checkpoint, metrics)
+    return RunResult(run.folder, checkpoint, metrics, run.resumed_from)
+
+
+def _validate(trainer: Any, model: Any, data: dict[str, Any]) -> None:
+    module = data.get("datamodule")
+    images = data.get("val_dataloaders") if module is None else module.val_dataloader()
+    if images is not None:
+        trainer.validate(model, images, verbose=False)
 
 
 def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
