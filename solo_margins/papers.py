@@ -11,12 +11,13 @@ class Accuracy(NamedTuple):
     """A reported accuracy, in percent."""
 
     mean: float
-    std: float
+    std: float | None = None
+    """Over several runs, where the paper reports it."""
 
 
-_DATA = ("cifar10", "cifar100", "stl10", "tinyimagenet")
+SMALL_DATA = ("cifar10", "cifar100", "stl10", "tinyimagenet")
 # Pretrained on the first, probed on the second.
-_TRANSFERS = (
+TRANSFERS = (
     ("cifar100", "cifar10"),
     ("cifar10", "cifar100"),
     ("tinyimagenet", "stl10"),
@@ -49,6 +50,21 @@ _TABLE_4 = {
 }
 
 
+# α and the type to the four data sets; the paper prints α = 0 once for both types.
+_TABLE_2 = {
+    ("mocov3_margin", 0.0, "I"): "89.413 60.956 87.629 42.133",
+    ("mocov3_margin", 0.25, "I"): "89.376 60.857 87.292 42.420",
+    ("mocov3_margin", 0.25, "II"): "89.713 61.217 87.455 42.460",
+    ("mocov3_margin", 1.0, "I"): "89.743 60.997 87.329 42.797",
+    ("mocov3_margin", 1.0, "II"): "89.633 61.263 87.442 42.510",
+    ("simclr_margin", 0.0, "I"): "89.653 62.655 87.188 44.184",
+    ("simclr_margin", 0.25, "I"): "89.867 62.407 87.200 44.206",
+    ("simclr_margin", 0.25, "II"): "89.557 62.763 87.042 44.197",
+    ("simclr_margin", 1.0, "I"): "89.735 62.840 87.300 44.260",
+    ("simclr_margin", 1.0, "II"): "89.767 62.800 87.317 44.260",
+}
+
+
 def _accuracies(row: str) -> list[Accuracy]:
     numbers = [float(number) for number in row.split()]
     return [Accuracy(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
@@ -57,13 +73,20 @@ def _accuracies(row: str) -> list[Accuracy]:
 LINEAR_PROBING = {
     (method, data, variant): accuracy
     for (method, variant), row in _TABLE_3.items()
-    for data, accuracy in zip(_DATA, _accuracies(row), strict=True)
+    for data, accuracy in zip(SMALL_DATA, _accuracies(row), strict=True)
 }
 """Table 3: (method, data, variant) to the accuracy of a linear probe on the same data."""
 
 TRANSFER = {
     (method, source, target, variant): accuracy
     for (method, variant), row in _TABLE_4.items()
-    for (source, target), accuracy in zip(_TRANSFERS, _accuracies(row), strict=True)
+    for (source, target), accuracy in zip(TRANSFERS, _accuracies(row), strict=True)
 }
 """Table 4: (method, source, target, variant) to the accuracy of a linear probe on other data."""
+
+ATTENUATION = {
+    (method, data, alpha, kind): Accuracy(float(number))
+    for (method, alpha, kind), row in _TABLE_2.items()
+    for data, number in zip(SMALL_DATA, row.split(), strict=True)
+}
+"""Table 2: (method, data, α, type) to the accuracy of a linear probe on the same data."""

@@ -1,0 +1,1 @@
+"""The papers' tables and figures: their grids of runs, how to run them, and what comes out."""

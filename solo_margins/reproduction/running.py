@@ -1,0 +1,284 @@
+"""Runs the cells of experiments, or continues them, and records what each of them reached."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from solo_margins import results
+from solo_margins.reproduction.experiments import Cell, Entry
+
+KIND = "reproduction"
+"""What these records are called in a file of results."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How large the runs are."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    """Hydra overrides of every pretraining."""
+    probe: str = "linear"
+    """``"linear"`` trains on images, ``"fast"`` on features that are extracted once."""
+    probe_settings: tuple[str, ...] = ()
+
+
+PAPER = Preset("paper")
+MINI = Preset(
+    "mini",
+    # A quarter of the narrow network's width once more: steps count for more than its size here.
+    (
+        "backbone=narrow_resnet10",
+        "+backbone.kwargs.width=8",
+        "method_kwargs.proj_hidden_dim=512",
+        "method_kwargs.pred_hidden_dim=512",
+        "optimizer.batch_size=128",
+        "optimizer.lr=0.12",  # solo-learn scales it by batch / 256
+        "scheduler.warmup_epochs=1",
+        "data.fraction=0.3",
+        "data.num_workers=0",
+        "max_epochs=20",
+        "knn_eval.enabled=false",
+        "check_val_every_n_epoch=1000",
+    ),
+    probe="fast",
+    probe_settings=("passes=2",),
+)
+PRESETS = {preset.name: preset for preset in (PAPER, MINI)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pretraining with all probes of it."""
+
+    cell: Cell
+    seed: int
+    probed_on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all jobs of a study share."""
+
+    preset: Preset
+    file: Path
+    """Where results are recorded."""
+    work: Path
+    """Where checkpoints are; those of finished cells are removed unless they are kept."""
+    images: tuple[tuple[str, str], ...]
+    """Data set to folder."""
+    keep_checkpoints: bool = False
+
+    def record(self, cell: Cell, seed: int, probed_on: str) -> results.Record:
+        """Return the record of one probe, without its figures."""
+        from solo_margins.host.detect import form
+
+        settings = {
+            "preset": self.preset.name,
+            "preset_settings": list(self.preset.settings),
+            "probe": self.preset.probe,
+            "probe_settings": list(self.preset.probe_settings),
+            "method": cell.method,
+            "data": {"name": cell.data},
+            "variant": cell.variant,
+            "changes": list(cell.changes),
+            "seed": seed,
+            "probed_on": probed_on,
+        }
+        return results.Record(KIND, settings, form(), finished="")
+
+
+def jobs_of(entries: Iterable[Entry], seeds: Sequence[int]) -> list[Job]:
+    """Return the pretrainings that entries need, each once, with all that it is probed on.
+
+    Seeds come last to change: the first seed of the whole grid is there before the second.
+    """
+    targets: dict[Cell, list[str]] = {}
+    for entry in entries:
+        probed_on = targets.setdefault(entry.cell, [])
+        if entry.probed_on not in probed_on:
+            probed_on.append(entry.probed_on)
+    return [Job(cell, seed, tuple(names)) for seed in seeds for cell, names in targets.items()]
+
+
+def missing(jobs: Iterable[Job], plan: Plan) -> list[Job]:
+    """Return what the file of results does not hold yet."""
+    done = results.latest(results.read(plan.file)) if plan.file.exists() else {}
+    found = []
+    for job in jobs:
+        left = tuple(
+            name for name in job.probed_on if plan.record(job.cell, job.seed, name).id not in done
+        )
+        if left:
+            found.append(replace(job, probed_on=left))
+    return found
+
+
+def run(jobs: Sequence[Job], plan: Plan, processes: int) -> None:
+    """Run jobs, some at a time with one thread each, with progress over all of them.
+
+    Raises:
+        RuntimeError: jobs failed; the others have been run.
+    """
+    from tqdm import tqdm
+
+    context = multiprocessing.get_context("spawn")
+    failures = []
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        pending = {pool.submit(run_one, job, plan): job for job in jobs}
+        try:
+            with tqdm(total=len(jobs), desc="cells", unit="cell", smoothing=0) as bar:
+                for finished in as_completed(pending):
+                    error = finished.exception()
+                    if error is not None:
+                        failures.append(f"{pending[finished]}: {error}")
+                        tqdm.write(f"Failed: {failures[-1]}", file=sys.stderr)
+                    bar.update()
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {len(jobs)} cells failed, the first: {failures[0]}")
+
+
+def run_one(job: Job, plan: Plan) -> None:
+    """Pretrain, probe on everything that is wanted, and record each probe."""
+    import shutil
+
+    import torch
+
+    from solo_margins.runner.recording import versions
+
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    folder = plan.work / _folder_name(job, plan)
+    with _quiet(folder):
+        pretrained, steps = _pretrain(job, plan, folder)
+        trained = time.perf_counter() - began
+        for name in job.probed_on:
+            figures = _probe(pretrained.checkpoint, name, plan, folder)
+            figures["online_acc1"] = pretrained.metrics.get("val_acc1", float("nan"))
+            figures["pretraining_seconds"] = trained
+            figures["steps"] = steps
+            planned = plan.record(job.cell, job.seed, name)
+            results.append(
+                plan.file,
+                results.Record(
+                    planned.kind,
+                    planned.settings,
+                    planned.host,
+                    figures,
+                    time.perf_counter() - began,
+                    versions(),
+                ),
+            )
+    if not plan.keep_checkpoints:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder_name(job: Job, plan: Plan) -> str:
+    described = plan.record(job.cell, job.seed, "").settings
+    text = json.dumps([described, plan.record(job.cell, job.seed, "").host], sort_keys=True)
+    return f"{job.cell.method}-{job.cell.data}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+@contextlib.contextmanager
+def _quiet(folder: Path) -> Iterator[None]:
+    """Send what a run prints into a file of its folder: several run at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        open(folder / "output.txt", "a") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
+        yield
+
+
+def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:
+    from hydra import compose, initialize_config_module
+
+    from solo_margins import configuration, runner
+
+    configuration.install()
+    cell = job.cell
+    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+        cfg = compose(
+            f"{cell.method}.yaml",
+            overrides=[
+                f"data={cell.data}",
+                f"variant={cell.variant}",
+                *_images(cell.data, plan.images),
+                f"checkpoint.dir={folder}",
+                "checkpoint.frequency=5",
+                "auto_resume.enabled=true",
+                "auto_resume.max_hours=100000",
+                f"results={folder / 'pretraining.jsonl'}",
+                "skip_finished=true",
+                "+enable_progress_bar=false",
+                "+enable_model_summary=false",
+                *plan.preset.settings,
+                *cell.changes,
+                f"seed={job.seed}",
+            ],
+        )
+    result = runner.pretrain(cfg)
+    import torch
+
+    content = torch.load(result.checkpoint, map_location="cpu", weights_only=True)
+    return result, int(content["global_step"])
+
+
+def _images(data: str, images: Iterable[tuple[str, str]]) -> list[str]:
+    folder = dict(images).get(data)
+    return [] if folder is None else [f"data.train_path={os.path.abspath(folder)}"]
+
+
+def _probe(checkpoint: Any, data: str, plan: Plan, folder: Path) -> dict[str, float]:
+    """Return the accuracies of a linear layer and of nearest neighbours."""
+    from solo_margins.evaluation.knn import knn
+    from solo_margins.evaluation.probe import probe
+
+    subject = [f"pretrained_feature_extractor={checkpoint}", f"data={data}", "data.num_workers=0"]
+    subject += _images(data, plan.images)
+    neighbours = knn(subject, progress=False)
+    if plan.preset.probe == "fast":
+        found = probe([*subject, *plan.preset.probe_settings], progress=False)
+        accuracies = {"linear_acc1": found.acc1, "linear_acc5": found.acc5}
+    else:
+        accuracies = _linear(subject, plan, folder)
+    return {**accuracies, "knn_acc1": neighbours["acc1"], "knn_acc5": neighbours["acc5"]}
+
+
+def _linear(subject: list[str], plan: Plan, folder: Path) -> dict[str, float]:
+    from hydra import compose, initialize_config_module
+
+    from solo_margins import runner
+
+    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+        cfg = compose(
+            "linear.yaml",
+            overrides=[
+                *subject,
+                f"checkpoint.dir={folder}",
+                "auto_resume.enabled=true",
+                "auto_resume.max_hours=100000",
+                "+enable_progress_bar=false",
+                "+enable_model_summary=false",
+                *plan.preset.probe_settings,
+            ],
+        )
+    metrics = runner.linear(cfg).metrics
+    return {"linear_acc1": metrics["val_acc1"], "linear_acc5": metrics["val_acc5"]}
