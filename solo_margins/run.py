@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> None:
             raise
         raise SetupError(
             f"{program.name} needs a CUDA device, and there is none; "
-            "`python -m solo_margins.runner.knn` computes kNN accuracies on the CPU."
+            "`python -m solo_margins.evaluation.knn` computes kNN accuracies on the CPU."
         ) from error
 
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from solo_margins import host, runner
+from solo_margins.evaluation.knn import knn, knn_accuracy
 from solo_margins.runner.checkpoints import fill_from_pretraining, pretrained_backbone
-from solo_margins.runner.knn import knn, knn_accuracy
 
 
 @pytest.fixture
