@@ -60,7 +60,8 @@ def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
     if setting(cfg, "backbone.name") is None:
         fill("backbone.name", setting(args, "backbone.name"))
         fill("backbone.kwargs", setting(args, "backbone.kwargs"))
-    if setting(cfg, "data.train_path") is None:
+    is_same_data = setting(cfg, "data.name") in (None, setting(args, "data.name"))
+    if is_same_data and setting(cfg, "data.train_path") is None:
         for key in DATA:
             fill(f"data.{key}", setting(args, f"data.{key}"))
     if setting(cfg, "data.augmentations") is None:
