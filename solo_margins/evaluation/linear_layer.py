@@ -68,7 +68,13 @@ def train_linear_layer(
             "lower it, or raise label_fraction."
         )
     device = choose_device(device)
-    values, labels = train.values.to(device), train.labels.to(device)
+    try:
+        values, labels = train.values.to(device), train.labels.to(device)
+    except torch.cuda.OutOfMemoryError:
+        raise ValueError(
+            f"The features need {train.values.nbytes / 1e9:.1f} GB, which device={device} does not "
+            "have: lower passes or label_fraction, or use device=cpu."
+        ) from None
     with torch.random.fork_rng([]):
         torch.manual_seed(settings.seed)
         layer = nn.Linear(values.shape[-1], num_classes).to(device).requires_grad_(False)
