@@ -34,6 +34,10 @@ def _modules_of_absent_packages():
         yield "solo_margins/evaluation/*"
     for other in {"main", "pypi"} - {present}:
         yield f"solo_margins/host/{other}_form/*"
+    if present == "pypi":
+        # The registry's release has no method that these derive from.
+        for method in ("supcon_margin", "all4one_margin", "wmse_curv"):
+            yield f"solo_margins/methods/{method}.py"
     if not find_spec("nvidia") or not find_spec("nvidia.dali"):
         yield "solo_margins/host/pypi_form/dali.py"
 

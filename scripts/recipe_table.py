@@ -56,8 +56,8 @@ def rows() -> Iterator[tuple[str, ...]]:
                 source = "paper" if from_paper else "ours"
                 if is_same_for_all_data(method, variant):
                     data, reported = "any", ""
-                row = (f"`{method}`", f"`{data}`" if data != "any" else "any", f"`{variant}`")
-                row = (*row, text, source, reported)
+                place = data if data == "any" else f"`{data}`"
+                row = (f"`{method}`", place, f"`{variant}`", text, source, reported)
                 if row not in seen:
                     seen.add(row)
                     yield row

@@ -13,10 +13,8 @@ EVERY = (*SMALL, *LARGE, "digits", "folder")
 
 
 def configured(composed, method, data, *overrides):
-    # Any margins will do here.
-    margins = f"margins/{method}=digits-baseline"
     given = () if data == "digits" else ("data.train_path=/images",)
-    return composed(f"{method}.yaml", f"data={data}", margins, *given, *overrides)
+    return composed(f"{method}.yaml", f"data={data}", "variant=baseline", *given, *overrides)
 
 
 @pytest.mark.parametrize("method", ["mocov3_margin", "simclr_margin", "byol_curv"])
@@ -56,7 +54,11 @@ def test_small_images_follow_the_papers_protocol(composed, method, data):
     assert heads.temperature == 0.25
     tau = 0.99 if data.startswith("cifar") else 0.996
     assert cfg.momentum.base_tau == cfg.momentum.final_tau == tau
-    assert cfg.protocol == {"symmetric": False, "batch_norm_heads": True}
+    if method == "simclr_margin":
+        assert heads.proj_batch_norm is True
+        assert "symmetric" not in heads
+    else:
+        assert heads.symmetric is False
     assert cfg.backbone.name == ("cifar_resnet18" if size == 32 else "pooled_resnet18")
 
 
@@ -70,7 +72,7 @@ def test_imagenet_has_the_published_settings_of_each_method(composed):
     assert (moco.momentum.base_tau, moco.momentum.final_tau) == (0.99, 1.0)
     assert [view.gaussian_blur.prob for view in moco.augmentations] == [1.0, 0.1]
     assert [view.solarization.prob for view in moco.augmentations] == [0.0, 0.2]
-    assert moco.protocol == {"symmetric": True, "batch_norm_heads": False}
+    assert moco.method_kwargs.symmetric is True
 
     simclr = configured(composed, "simclr_margin", "imagenet")
     [view] = simclr.augmentations

@@ -155,68 +155,6 @@ def test_no_cell_of_the_paper_is_missing(cell):
     assert variant in CELLS[method][data]
 
 
-@pytest.mark.parametrize(
-    ("data", "size", "backbone", "momentum"),
-    [
-        ("cifar10", 32, "cifar_resnet18", 0.99),
-        ("cifar100", 32, "cifar_resnet18", 0.99),
-        ("stl10", 64, "pooled_resnet18", 0.996),
-        ("tinyimagenet", 64, "pooled_resnet18", 0.996),
-    ],
-)
-@pytest.mark.parametrize("method", PAPER_METHODS)
-def test_the_protocol_of_small_images(method, data, size, backbone, momentum):
-    """Appendix B.1 and, where it refers to it, ReSSL."""
-    cfg = composed(method, data, "baseline")
-    assert cfg.backbone.name == backbone
-    strong, weak = cfg.augmentations
-    for view in (strong, weak):
-        assert (view.crop_size, view.num_crops) == (size, 1)
-        assert (view.rrc.crop_min_scale, view.rrc.crop_max_scale) == (0.2, 1.0)
-        assert view.horizontal_flip.prob == 0.5
-    jitter = strong.color_jitter
-    assert (jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue) == (
-        0.4,
-        0.4,
-        0.4,
-        0.1,
-    )
-    assert (jitter.prob, strong.grayscale.prob, strong.gaussian_blur.prob) == (0.8, 0.2, 0.5)
-    assert weak.color_jitter.prob == weak.grayscale.prob == weak.gaussian_blur.prob == 0
-    kwargs = cfg.method_kwargs
-    assert (kwargs.proj_hidden_dim, kwargs.proj_output_dim, kwargs.temperature) == (2048, 128, 0.25)
-    assert (cfg.optimizer.name, cfg.optimizer.lr, cfg.optimizer.batch_size) == ("sgd", 0.06, 256)
-    assert (cfg.optimizer.weight_decay, cfg.optimizer.kwargs.momentum) == (5e-4, 0.9)
-    assert (cfg.scheduler.warmup_epochs, cfg.scheduler.min_lr, cfg.max_epochs) == (5, 0.0, 200)
-    if method == "simclr_margin":
-        assert kwargs.proj_batch_norm is True
-        assert "symmetric" not in kwargs
-    else:
-        assert kwargs.pred_hidden_dim == 2048
-        assert kwargs.symmetric is False
-        assert cfg.momentum.base_tau == cfg.momentum.final_tau == momentum
-
-
-def test_the_protocol_of_imagenet():
-    """Appendix B.2: the official settings of MoCo v3 and SimCLR, batch 4096, 100 epochs."""
-    moco = composed("mocov3_margin", "imagenet", "pos_curv")
-    assert (moco.optimizer.name, moco.optimizer.lr, moco.optimizer.weight_decay) == (
-        "lars",
-        0.6,
-        1e-6,
-    )
-    assert (moco.method_kwargs.temperature, moco.method_kwargs.symmetric) == (1.0, True)
-    simclr = composed("simclr_margin", "imagenet", "pos_curv")
-    assert (simclr.optimizer.lr, simclr.method_kwargs.temperature) == (0.3, 0.1)
-    for cfg in (moco, simclr):
-        assert (cfg.backbone.name, cfg.max_epochs, cfg.optimizer.batch_size) == (
-            "resnet50",
-            100,
-            4096,
-        )
-        assert cfg.data.format == "dali"
-
-
 @pytest.mark.parametrize("backbone", ["vit_tiny", "vit_small", "vit_base", "vit_large"])
 def test_the_settings_of_mocov3_for_vits(backbone):
     cfg = composed("mocov3_margin", "imagenet", "pos_curv", f"backbone={backbone}")

@@ -30,7 +30,7 @@ class Polarization:
     """
 
     weight: float = 0.0
-    lower: float = 0.1
+    lower: float = 0.2
     upper: float = 0.4
 
     def __post_init__(self) -> None:
