@@ -27,10 +27,11 @@ def _modules_of_absent_packages():
         present = form()
     except HostNotFoundError:
         present = None
-        for part in ("host", "methods", "runner"):
+        for part in ("host", "methods", "runner", "evaluation"):
             yield f"tests/{part}/*"
         yield "solo_margins/methods/*"
         yield "solo_margins/runner/*"
+        yield "solo_margins/evaluation/*"
     for other in {"main", "pypi"} - {present}:
         yield f"solo_margins/host/{other}_form/*"
     if present == "pypi":

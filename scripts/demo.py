@@ -74,7 +74,7 @@ def pretrain_and_probe(variant: str, folder: Path, extra: list[str]) -> dict[str
     )
     linear = found(r"Validation accuracy: ([\d.]+) %", output)
     output = run(
-        "-m", "solo_margins.runner.knn", f"pretrained_feature_extractor={checkpoint}", "k=20"
+        "-m", "solo_margins.evaluation.knn", f"pretrained_feature_extractor={checkpoint}", "k=20"
     )
     neighbours = found(r"acc1 = ([\d.]+) %", output)
     return {

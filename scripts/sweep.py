@@ -47,7 +47,7 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     from solo_margins import runner
-    from solo_margins.runner.knn import knn
+    from solo_margins.evaluation.knn import knn
 
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

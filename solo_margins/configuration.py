@@ -1,12 +1,10 @@
 """What our YAML files need besides Hydra itself: resolvers, and the recipes."""
 
 import importlib.util
-import json
-from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
+from solo_margins.checkpoint_settings import checkpoint_setting
 from solo_margins.data.digits import digits_folder
 from solo_margins.recipes import cell_name, store_recipes
 
@@ -62,32 +60,3 @@ def patch_size(image_size: int) -> int:
         [16, 8, 8, 4, 2]
     """
     return 2 ** max(0, (image_size // 8).bit_length() - 1)
-
-
-def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
-    """Return a setting of the run that wrote a checkpoint, from the ``args.json`` beside it.
-
-    Args:
-        checkpoint: a checkpoint, or the folder of its run.
-        key: the setting.
-        default: what to return where the run has no such setting.
-
-    Raises:
-        ValueError: the file is missing or unreadable, or holds no such setting.
-    """
-    path = Path(checkpoint)
-    # A run's folder stands for its newest checkpoint, as it does for the runner.
-    file = (path if path.is_dir() else path.parent) / "args.json"
-    try:
-        settings = OmegaConf.create(json.loads(file.read_text()))
-    except (OSError, ValueError) as reason:
-        raise ValueError(
-            f"{file} should say what {checkpoint} was trained with, but cannot be read ({reason}); "
-            f"set {key} on the command line"
-        ) from None
-    value = OmegaConf.select(settings, key)
-    if value is None and default:
-        return default[0]
-    if value is None:
-        raise ValueError(f"{file} holds no setting {key}; set it on the command line")
-    return value

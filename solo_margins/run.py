@@ -8,7 +8,6 @@ those that do. A program that is not found here is looked for beside the install
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import sys
@@ -38,7 +37,7 @@ def run(arguments: Sequence[str]) -> None:
             raise
         raise SetupError(
             f"{program.name} needs a CUDA device, and there is none; "
-            "`python -m solo_margins.runner.knn` computes kNN accuracies on the CPU."
+            "`python -m solo_margins.evaluation.knn` computes kNN accuracies on the CPU."
         ) from error
 
 
@@ -57,17 +56,16 @@ def _use_image_size_of(arguments: Sequence[str]) -> None:
 
     Such a program parses no configuration, and solo-learn would show custom data at 224 pixels.
     """
-    from omegaconf import OmegaConf
-
+    from solo_margins.checkpoint_settings import read_settings
     from solo_margins.host import recipe
 
     option = "--pretrained_checkpoint_dir"
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, _, value = argument.partition("=")
         if name == option:
-            args = Path(value or following) / "args.json"
-            if args.is_file():
-                recipe.remember(OmegaConf.create(json.loads(args.read_text())))
+            settings = read_settings(value or following)
+            if settings is not None:
+                recipe.remember(settings)
 
 
 def _is_missing_cuda(error: Exception) -> bool:

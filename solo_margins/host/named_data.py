@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.host import recipe
+from solo_margins.host.label_fraction import check_fraction
 
 VALIDATION_FOLDERS = ("val", "test")
 PREPARE_TINYIMAGENET = "python scripts/prepare_tinyimagenet.py"
@@ -107,6 +108,10 @@ class Reading:
     unlabelled_folder: Path | None = None
     num_classes: int | None = None
     """The number of class folders, where the host would count another folder too."""
+    fraction: float | None = None
+    """Share of the labelled images that a classifier is trained on; None where it is all."""
+    seed: int = 5
+    """Which images that share is."""
 
 
 _current = Reading()
@@ -132,11 +137,16 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
     """
     global _current
     _current = Reading(download=_get(cfg, "download"))
+    fraction = _get(cfg, "fraction")
+    if not pretraining and fraction is not None and fraction != -1:
+        check_fraction(fraction)
+        seed = OmegaConf.select(cfg, "seed", default=Reading.seed)
+        _current = replace(_current, fraction=fraction, seed=seed)
     name = _get(cfg, "name")
     if name not in OURS or _get(cfg, "format") == "h5":
         return
     if name in NAMED:
-        _find(cfg, name)
+        _find(cfg, name, pretraining)
     if _get(cfg, "dataset") not in READ_FROM_FILES:
         _current = _read_folders(cfg, _current, pretraining)
 
@@ -151,7 +161,7 @@ def _path(cfg: DictConfig, key: str) -> Path | None:
     return None if value is None else Path(value).expanduser()
 
 
-def _find(cfg: DictConfig, name: str) -> None:
+def _find(cfg: DictConfig, name: str, pretraining: bool) -> None:
     data = NAMED[name]
     given = _path(cfg, "train_path")
     if given is None:
@@ -173,7 +183,7 @@ def _find(cfg: DictConfig, name: str) -> None:
                 f"data.format=dali reads image folders, but data.train_path={given} means "
                 f"torchvision's files of {data.title}: data.format=image_folder reads both."
             )
-        _use_files(cfg, name, root or given)
+        _use_files(cfg, name, root or given, pretraining)
         return
     holds = "class folders" if data.files is None else f"{data.files} nor class folders"
     state = f"holds no {holds}" if given.is_dir() else "is no existing folder"
@@ -203,13 +213,13 @@ def _root_of_files(path: Path, files: str) -> Path | None:
     return path.parent if path.name == files and path.is_dir() else None
 
 
-def _use_files(cfg: DictConfig, name: str, root: Path) -> None:
+def _use_files(cfg: DictConfig, name: str, root: Path, pretraining: bool) -> None:
     data = NAMED[name]
     assert data.files is not None
     fraction = _get(cfg, "fraction")
-    if fraction is not None and fraction > 0:
+    if pretraining and fraction is not None and fraction > 0:
         raise ValueError(
-            f"data.fraction={fraction} needs {data.title} as an image folder, but "
+            f"Pretraining with data.fraction={fraction} needs {data.title} as an image folder, but "
             f"data.train_path={root} means torchvision's files."
         )
     val = _path(cfg, "val_path")

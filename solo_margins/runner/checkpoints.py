@@ -1,14 +1,14 @@
-"""What a pretraining checkpoint knows about itself, from the ``args.json`` beside it."""
+"""Finding a pretraining checkpoint, and probing it as what it says it is."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.checkpoint_settings import read_settings
 from solo_margins.host.recipe import recipe_of
 from solo_margins.runner.runs import newest_checkpoint
 from solo_margins.runner.settings import setting
@@ -42,14 +42,8 @@ def find_checkpoint(given: str | Path) -> Path:
 
 def pretraining_args(checkpoint: Path) -> DictConfig:
     """Return the configuration that a checkpoint was trained with, empty if it is not known."""
-    path = checkpoint.parent / "args.json"
-    try:
-        args = json.loads(path.read_text())
-    except FileNotFoundError:
-        return OmegaConf.create({})
-    except ValueError:
-        raise ValueError(f"{path} cannot be read: it is no JSON.") from None
-    return OmegaConf.create(args)
+    found = read_settings(checkpoint)
+    return OmegaConf.create({}) if found is None else found
 
 
 def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
@@ -66,7 +60,8 @@ def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
     if setting(cfg, "backbone.name") is None:
         fill("backbone.name", setting(args, "backbone.name"))
         fill("backbone.kwargs", setting(args, "backbone.kwargs"))
-    if setting(cfg, "data.train_path") is None:
+    is_same_data = setting(cfg, "data.name") in (None, setting(args, "data.name"))
+    if is_same_data and setting(cfg, "data.train_path") is None:
         for key in DATA:
             fill(f"data.{key}", setting(args, f"data.{key}"))
     if setting(cfg, "data.augmentations") is None:

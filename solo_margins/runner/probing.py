@@ -25,7 +25,7 @@ from solo_margins.runner.training import RunResult, train
 def linear(cfg: DictConfig) -> RunResult:
     """Train a linear classifier on a backbone; see :func:`solo_margins.runner.linear`."""
     with explained():
-        cfg, args = _parse(cfg)
+        cfg, args = parse_linear(cfg)
         host.pl.seed_everything(cfg.seed, workers=True)
         checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
         backbone = pretrained_backbone(cfg, checkpoint, args)
@@ -38,7 +38,8 @@ def linear(cfg: DictConfig) -> RunResult:
     return result
 
 
-def _parse(cfg: DictConfig) -> tuple[DictConfig, DictConfig]:
+def parse_linear(cfg: DictConfig) -> tuple[DictConfig, DictConfig]:
+    """Return a checked and completed linear configuration, and that of the pretraining."""
     cfg = settings.own_copy(cfg)
     settings.require(cfg, ["pretrained_feature_extractor"])
     checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)

@@ -168,4 +168,4 @@ def test_the_hosts_knn_program_starts_and_says_what_it_lacks(
     assert done.code == 1
     last = done.err.strip().splitlines()[-1]
     assert last.startswith("Error: main_knn.py needs a CUDA device")
-    assert "solo_margins.runner.knn" in last
+    assert "solo_margins.evaluation.knn" in last

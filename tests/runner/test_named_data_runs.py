@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from solo_margins import host, runner
+from solo_margins.evaluation.knn import knn
 from solo_margins.host.detect import host_folder
 from solo_margins.runner.data import pretraining_data, probing_data
-from solo_margins.runner.knn import knn
 
 SMALL = [
     "variant=baseline",

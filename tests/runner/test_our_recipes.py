@@ -6,8 +6,8 @@ import pytest
 from hydra import compose, initialize_config_module
 
 from solo_margins import host, runner
+from solo_margins.evaluation.knn import knn
 from solo_margins.recipes import CELLS
-from solo_margins.runner.knn import knn
 
 QUICK = [
     "optimizer.batch_size=32",

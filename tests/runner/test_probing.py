@@ -1,16 +1,13 @@
-"""Linear probes and kNN of real checkpoints."""
+"""Linear probes of real checkpoints."""
 
 import json
 
 import pytest
 import torch
 from omegaconf import OmegaConf
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from solo_margins import host, runner
 from solo_margins.runner.checkpoints import fill_from_pretraining, pretrained_backbone
-from solo_margins.runner.knn import knn, knn_accuracy
 
 
 @pytest.fixture
@@ -95,45 +92,3 @@ def test_the_stem_is_that_of_the_pretraining_data(tmp_path):
     backbone = pretrained_backbone(cfg, path, args)
     assert backbone.conv1.kernel_size == stem.kernel_size == (3, 3)
     assert cfg.data.dataset == "custom"
-
-
-def separable(number, offset=0.0):
-    labels = torch.arange(number) % 6
-    features = nn.functional.one_hot(labels, 6).float() + offset
-    return DataLoader(TensorDataset(features, labels), batch_size=4)
-
-
-def test_knn_of_separable_and_of_shuffled_features():
-    network = nn.Sequential(nn.Dropout(0.9), nn.Identity())
-    found = knn_accuracy(network, separable(24), separable(12, 0.01), 3, 0.07, "cpu")
-    assert found == {"acc1": 100.0, "acc5": 100.0}
-    assert network.training, "the network's mode is the caller's"
-    wrong = separable(24)
-    images, labels = wrong.dataset.tensors
-    shifted = DataLoader(TensorDataset(images, (labels + 1) % 6), batch_size=4)
-    assert knn_accuracy(network, shifted, separable(12), 3, 0.07, "cpu")["acc1"] == 0.0
-    with pytest.raises(ValueError, match=r"k must be .* got 0"):
-        knn_accuracy(network, shifted, shifted, k=0)
-
-
-def test_knn_of_a_checkpoint_uses_its_own_data(checkpoint, capsys):
-    found = knn([f"pretrained_feature_extractor={checkpoint}", "k=3", "device=cpu"])
-    assert found["acc1"] > 50
-    assert f"acc1 = {found['acc1']:.2f} %" in capsys.readouterr().out
-    assert found == knn([f"pretrained_feature_extractor={checkpoint.parent}", "k=3"])
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("neighbours=3", r"'neighbours=3' is no setting.*temperature"),
-        ("--k", r"'--k' is no setting"),
-        ("k=many", r"k must be a whole number, got 'many'"),
-        ("temperature=0", r"temperature must be above 0"),
-        ("distance=l1", r"distance must be one of cosine, euclidean"),
-        ("data.val_path=/nowhere", r"data\.val_path=/nowhere is not"),
-    ],
-)
-def test_mistakes_on_the_knn_command_line(checkpoint, argument, message):
-    with pytest.raises(runner.SetupError, match=message):
-        knn([f"pretrained_feature_extractor={checkpoint}", argument])

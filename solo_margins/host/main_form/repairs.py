@@ -27,6 +27,7 @@ from solo_margins.host import (
     stored_images,
 )
 from solo_margins.host.backbones import LIKE_MOCOV3
+from solo_margins.host.label_fraction import keep_fraction
 from solo_margins.host.unlabelled import accuracy_of_labelled, classification_loss
 
 
@@ -134,6 +135,27 @@ def images_as_configured() -> None:
     stored_images.read_as_configured(
         _module("data.pretrain_dataloader"), _module("data.classification_dataloader")
     )
+
+
+def few_labels() -> None:
+    """Make ``data.fraction`` choose the labelled images that a classifier is trained on.
+
+    Symptoms: ``main_linear.py`` ignores it; elsewhere it fails for torchvision's files, and for a
+    share of less than one image a class.
+    """
+
+    def make(original: Any) -> Any:
+        def prepare_datasets(*args: Any, data_fraction: float = -1.0, **kwargs: Any) -> Any:
+            train, validation = original(*args, **kwargs)
+            reading = named_data.current()
+            fraction = data_fraction if data_fraction > 0 else reading.fraction
+            if fraction is not None:
+                train = keep_fraction(train, fraction, reading.seed)
+            return train, validation
+
+        return prepare_datasets
+
+    _wrap(_module("data.classification_dataloader"), "prepare_datasets", make)
 
 
 def image_size_of_the_recipe() -> None:
@@ -280,6 +302,7 @@ REPAIRS: tuple[Callable[[], None], ...] = (
     trainer_settings,
     data_of_the_configuration,
     images_as_configured,
+    few_labels,
     image_size_of_the_recipe,
     dali_with_recipes_and_on_the_cpu,
     warmup_cosine,

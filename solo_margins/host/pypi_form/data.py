@@ -13,7 +13,8 @@ from solo.utils import pretrain_dataloader as pretraining
 from torch.utils.data import DataLoader
 from torchvision import transforms
 
-from solo_margins.host import recipe, stored_images
+from solo_margins.host import named_data, recipe, stored_images
+from solo_margins.host.label_fraction import keep_fraction
 
 stored_images.read_as_configured(pretraining, classification)
 
@@ -145,8 +146,10 @@ def prepare_classification_data(
         val_dir=val_data_path,
         download=download,
     )
-    if data_fraction > 0:
-        _keep_fraction(train, data_fraction)
+    reading = named_data.current()
+    fraction = data_fraction if data_fraction > 0 else reading.fraction
+    if fraction is not None:
+        train = keep_fraction(train, fraction, reading.seed)
     loaders: tuple[DataLoader[Any], DataLoader[Any]] = classification.prepare_dataloaders(
         train, val, batch_size=batch_size, num_workers=num_workers
     )

@@ -1,0 +1,102 @@
+"""Backbones on other data than they were pretrained on, and on few labels of it."""
+
+import json
+
+import pytest
+import torch
+
+from solo_margins import runner
+from solo_margins.evaluation.command import parse
+from solo_margins.evaluation.knn import knn
+from solo_margins.evaluation.probe import probe
+from solo_margins.evaluation.subject import load_subject
+from solo_margins.host.label_fraction import stratified_indices
+
+STATISTICS_OF_CIFAR10 = [0.4914, 0.4822, 0.4465]
+
+
+def all_three(checkpoint, slow_probe, data, path):
+    """Return the slow probe's run, and the figures of the fast one and of kNN."""
+    where = [f"data={data}", f"data.train_path={path}"]
+    slow = slow_probe(checkpoint, *where, "optimizer.batch_size=8", "limit_train_batches=1")
+    named = [f"pretrained_feature_extractor={checkpoint}", *where, "data.num_workers=0"]
+    settings = ["passes=0", "max_epochs=2", "optimizer.batch_size=8"]
+    return slow, probe([*named, *settings], progress=False), knn([*named, "k=2"], progress=False)
+
+
+# solo-learn gives CIFAR's resnet18 a 3×3 stem with padding 2, and STL-10's the one of ImageNet.
+@pytest.mark.parametrize(
+    ("backbone", "data", "how", "classes"),
+    [("resnet18", "stl10", "folder", 10), ("narrow_resnet10", "cifar100", "files", 100)],
+)
+def test_stem_size_and_statistics_are_those_of_the_checkpoint(
+    backbone, data, how, classes, stored, cifar10_checkpoint, slow_probe, offline
+):
+    checkpoint = cifar10_checkpoint(backbone)
+    path = stored(data, how, per_class=1)
+    slow, fast, neighbours = all_three(checkpoint, slow_probe, data, path)
+    args = json.loads((slow.folder / "args.json").read_text())
+    assert args["data"]["augmentations"]["crop_size"] == 32
+    assert args["data"]["augmentations"]["mean"] == STATISTICS_OF_CIFAR10
+    state = torch.load(slow.checkpoint, weights_only=True)["state_dict"]
+    assert state["backbone.conv1.weight"].shape[2:] == (3, 3)
+    assert state["classifier.weight"].shape == (classes, fast.num_features)
+    pretrained = torch.load(checkpoint, weights_only=True)["state_dict"]
+    for key, value in state.items():
+        if key.startswith("backbone."):
+            assert torch.equal(value, pretrained[key]), key
+    assert (fast.num_classes, fast.train_images) == (classes, classes)
+    assert 0 <= neighbours["acc1"] <= 100
+
+
+def test_the_fast_probe_builds_the_padding_of_the_checkpoint(cifar10_checkpoint, stored):
+    checkpoint = cifar10_checkpoint("resnet18")
+    path = stored("stl10", "folder", per_class=1)
+    named = [f"pretrained_feature_extractor={checkpoint}", "data=stl10", f"data.train_path={path}"]
+    cfg, _ = parse(named, {})
+    subject = load_subject(cfg)
+    assert subject.backbone.conv1.padding == (2, 2)
+    assert isinstance(subject.backbone.maxpool, torch.nn.Identity)
+    assert subject.centre(subject.train[0][0]).shape == (3, 32, 32)
+
+
+def test_what_does_not_load_is_an_error(digits_checkpoint, slow_probe):
+    message = r"holds another backbone than the one configured"
+    named = f"pretrained_feature_extractor={digits_checkpoint}"
+    with pytest.raises(runner.SetupError, match=message):
+        probe([named, "backbone.name=cifar_resnet18"])
+    with pytest.raises(runner.SetupError, match=message):
+        knn([named, "backbone.name=narrow_resnet18"])
+    with pytest.raises(runner.SetupError, match=message):
+        slow_probe(digits_checkpoint, "backbone.name=narrow_resnet18")
+
+
+def test_other_data_without_a_path_are_not_those_of_the_pretraining(digits_checkpoint, slow_probe):
+    with pytest.raises(runner.SetupError, match=r"CIFAR-10 was not found"):
+        slow_probe(digits_checkpoint, "data=cifar10", "data.train_path=null")
+
+
+def test_a_share_of_every_class_is_chosen_by_the_seed():
+    labels = torch.arange(1000) % 10
+    labels[:15] = 10
+    chosen = stratified_indices(labels, 0.1, seed=1)
+    counts = labels[chosen].bincount().tolist()
+    assert counts == [round(0.1 * int((labels == label).sum())) for label in range(11)]
+    assert torch.equal(chosen, stratified_indices(labels, 0.1, seed=1))
+    assert not torch.equal(chosen, stratified_indices(labels, 0.1, seed=2))
+    assert sorted(labels[stratified_indices(labels, 1e-6, seed=1)].tolist()) == list(range(11))
+    for wrong in (0, 1, -0.5, True, "some"):
+        with pytest.raises(ValueError, match=r"between 0 and 1"):
+            stratified_indices(labels, wrong, seed=1)
+
+
+@pytest.mark.parametrize("data", ["cifar10", "stl10"])
+def test_few_labels_of_torchvisions_files(data, stored, cifar10_checkpoint, slow_probe):
+    checkpoint = cifar10_checkpoint("narrow_resnet10")
+    path = stored(data, "files", per_class=4, root=checkpoint.parent / "few")
+    where = [f"data={data}", f"data.train_path={path}"]
+    slow = slow_probe(checkpoint, *where, "data.fraction=0.01", "optimizer.batch_size=4")
+    assert torch.load(slow.checkpoint, weights_only=True)["global_step"] == 10 // 4
+    settings = ["label_fraction=0.5", "optimizer.batch_size=4", "max_epochs=1", "passes=0"]
+    named = [f"pretrained_feature_extractor={checkpoint}", *where, "data.num_workers=0"]
+    assert probe([*named, *settings], progress=False).train_images == 20
