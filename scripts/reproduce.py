@@ -4,8 +4,8 @@
     python scripts/reproduce.py study --preset mini --images cifar10=/data/cifar10
     python scripts/reproduce.py study --preset mini --table   # from the results alone
 
-Every finished cell is a line of <output>/results.jsonl; the same command skips those and goes on with
-a run that was interrupted. <output>/<name>.md, .csv and .png are made from that file alone.
+Every finished cell is a line of <output>/results.jsonl; the same command skips those and goes on
+with a run that was interrupted. <output>/<name>.md, .csv and .png are made from that file alone.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--table", action="store_true", help="run nothing, write tables and plots")
     arguments = parser.parse_args()
     for pair in arguments.images:
-        name, _, folder = pair.partition("=")
+        _, _, folder = pair.partition("=")
         if not folder or not Path(folder).is_dir():
             parser.error(f"--images takes DATA=FOLDER with an existing folder, got {pair!r}")
     return arguments

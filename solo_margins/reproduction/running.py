@@ -33,6 +33,8 @@ class Preset:
     probe: str = "linear"
     """``"linear"`` trains on images, ``"fast"`` on features that are extracted once."""
     probe_settings: tuple[str, ...] = ()
+    label_settings: tuple[str, ...] = ()
+    """Of the fast probe and of nearest neighbours: how many labels they see."""
 
 
 PAPER = Preset("paper")
@@ -55,6 +57,7 @@ MINI = Preset(
     ),
     probe="fast",
     probe_settings=("passes=2",),
+    label_settings=("label_fraction=0.3",),
 )
 PRESETS = {preset.name: preset for preset in (PAPER, MINI)}
 
@@ -89,7 +92,7 @@ class Plan:
             "preset": self.preset.name,
             "preset_settings": list(self.preset.settings),
             "probe": self.preset.probe,
-            "probe_settings": list(self.preset.probe_settings),
+            "probe_settings": [*self.preset.probe_settings, *self.preset.label_settings],
             "method": cell.method,
             "data": {"name": cell.data},
             "variant": cell.variant,
@@ -237,6 +240,7 @@ def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:
     result = runner.pretrain(cfg)
     import torch
 
+    assert result.checkpoint is not None
     content = torch.load(result.checkpoint, map_location="cpu", weights_only=True)
     return result, int(content["global_step"])
 
@@ -253,9 +257,10 @@ def _probe(checkpoint: Any, data: str, plan: Plan, folder: Path) -> dict[str, fl
 
     subject = [f"pretrained_feature_extractor={checkpoint}", f"data={data}", "data.num_workers=0"]
     subject += _images(data, plan.images)
-    neighbours = knn(subject, progress=False)
+    labels = plan.preset.label_settings
+    neighbours = knn([*subject, *labels], progress=False)
     if plan.preset.probe == "fast":
-        found = probe([*subject, *plan.preset.probe_settings], progress=False)
+        found = probe([*subject, *labels, *plan.preset.probe_settings], progress=False)
         accuracies = {"linear_acc1": found.acc1, "linear_acc5": found.acc5}
     else:
         accuracies = _linear(subject, plan, folder)
