@@ -1,0 +1,180 @@
+"""The papers' grids: every cell composes, runs once, and makes tables and figures by itself."""
+
+import csv
+import io
+import itertools
+
+import pytest
+
+from solo_margins import results
+from solo_margins.papers import Accuracy
+from solo_margins.recipes import CELLS
+from solo_margins.reproduction import plots, tables
+from solo_margins.reproduction.experiments import EXPERIMENTS, Cell, Entry, Experiment
+from solo_margins.reproduction.running import MINI, Job, Plan, Preset, jobs_of, missing, run
+
+QUICK = Preset(
+    "quick",
+    (
+        "optimizer.batch_size=16",
+        "max_epochs=1",
+        "limit_train_batches=2",
+        "limit_val_batches=1",
+        "scheduler.warmup_epochs=0",
+        "data.num_workers=0",
+    ),
+    probe="fast",
+    probe_settings=("passes=1", "max_epochs=2"),
+)
+BASELINE = Entry("SimCLR", "digits", Cell("simclr_margin", "digits", "baseline"), "digits")
+SCALED = Entry(
+    "SimCLR + pos.",
+    "digits",
+    Cell("simclr_margin", "digits", "pos", ("method_kwargs.margins.positive_scale=3",)),
+    "digits",
+    paper=Accuracy(90.0, 0.5),
+    baseline="SimCLR",
+)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return Plan(QUICK, tmp_path / "results.jsonl", tmp_path / "work", ())
+
+
+def recorded(plan, entry, seed, linear, knn, steps=100):
+    planned = plan.record(entry.cell, seed, entry.probed_on)
+    figures = {"linear_acc1": linear, "knn_acc1": knn, "steps": steps}
+    return results.Record(planned.kind, planned.settings, planned.host, figures)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_cell_is_a_recipe_and_every_place_is_taken_once(name):
+    entries = EXPERIMENTS[name].entries
+    assert entries
+    for entry in entries:
+        assert entry.cell.variant in CELLS[entry.cell.method][entry.cell.data]
+        if entry.baseline is not None:
+            assert entry.baseline in {other.row for other in entries}
+    places = [(entry.row, entry.column) for entry in entries]
+    assert len(set(places)) == len(places)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "with_paper"),
+    [("table2", 40, 40), ("table3", 40, 40), ("table4", 40, 40), ("table6", 4, 0)],
+)
+def test_tables_have_the_papers_cells_and_values(name, cells, with_paper):
+    entries = EXPERIMENTS[name].entries
+    assert len(entries) == cells
+    assert sum(entry.paper is not None for entry in entries) == with_paper
+
+
+def test_a_table_of_transfer_needs_no_other_pretraining():
+    both = (*EXPERIMENTS["table3"].entries, *EXPERIMENTS["table4"].entries)
+    jobs = jobs_of(both, seeds=[1, 2])
+    assert len(jobs) == 80
+    assert all(len(job.probed_on) == 2 for job in jobs)
+    assert [job.seed for job in jobs] == [1] * 40 + [2] * 40
+
+
+def test_cells_of_the_mini_preset_compose(composed):
+    for cell in {entry.cell for entry in EXPERIMENTS["study"].entries}:
+        chosen = [f"data={cell.data}", f"variant={cell.variant}"]
+        cfg = composed(f"{cell.method}.yaml", *chosen, *MINI.settings, *cell.changes)
+        assert (cfg.backbone.name, cfg.backbone.kwargs.width) == ("narrow_resnet10", 8)
+
+
+def test_what_is_in_the_file_is_not_run_again(plan):
+    jobs = jobs_of([BASELINE, SCALED], seeds=[1, 2])
+    assert missing(jobs, plan) == jobs
+    results.append(plan.file, recorded(plan, SCALED, 2, 50.0, 40.0))
+    assert missing(jobs, plan) == jobs[:3]
+
+
+def test_a_grid_runs_and_continues(plan):
+    jobs = jobs_of([BASELINE, SCALED], seeds=[1])
+    run(jobs[:1], plan, processes=1)
+    [first] = results.read(plan.file)
+    assert missing(jobs, plan) == jobs[1:]
+    run(missing(jobs, plan), plan, processes=1)
+    again, second = results.read(plan.file)
+    assert again == first
+    assert second.settings["changes"] == ["method_kwargs.margins.positive_scale=3"]
+    assert second.figures["steps"] == 2
+    assert 0 < second.figures["linear_acc1"] < 100
+    assert first.figures["linear_acc1"] != second.figures["linear_acc1"]
+    assert not list(plan.work.iterdir()), "checkpoints of finished cells are removed"
+
+
+def test_a_cell_that_fails_is_named_and_the_others_run(plan):
+    bad = Job(
+        Cell("simclr_margin", "digits", "pos", ("method_kwargs.margins.angular=9",)), 1, ("digits",)
+    )
+    good = jobs_of([BASELINE], seeds=[1])
+    with pytest.raises(RuntimeError, match=r"1 of 2 cells failed.*margins.angular must be"):
+        run([bad, *good], plan, processes=1)
+    assert len(results.read(plan.file)) == 1
+
+
+def test_tables_say_means_deviations_and_paired_differences(plan):
+    records = [
+        recorded(plan, BASELINE, 1, 50.0, 40.0),
+        recorded(plan, BASELINE, 2, 54.0, 42.0),
+        recorded(plan, SCALED, 1, 51.0, 40.0),
+        recorded(plan, SCALED, 2, 56.0, 41.0),
+        recorded(plan, SCALED, 3, 90.0, 90.0),  # no baseline with this seed
+    ]
+    items = tables.measured([BASELINE, SCALED], [1, 2, 3], plan, records)
+    first, second = csv.DictReader(io.StringIO(tables.as_csv(items)))
+    assert (first["linear_acc1"], first["linear_acc1_std"], first["seeds"]) == (
+        "52.0",
+        "2.828",
+        "2",
+    )
+    assert first["linear_acc1_difference"] == first["paper"] == ""
+    assert (second["linear_acc1_difference"], second["knn_acc1_difference"]) == ("1.5", "-0.5")
+    assert second["linear_acc1_difference_std"] == "0.707"
+    assert (second["paper"], second["paper_std"]) == ("90.0", "0.5")
+    markdown = tables.as_markdown(items)
+    assert "| SimCLR | digits | 2 | 52.0 ± 2.8 |  | 41.0 ± 1.4 |  |  |" in markdown
+    assert "| +1.5 ± 0.7 |" in markdown
+    assert "| 90.0 ± 0.5 |" in markdown
+
+
+def axis_entries():
+    for x, y in itertools.product((1.0, 2.0, float("inf")), (0.5, 1.0)):
+        changes = (f"method_kwargs.margins.positive_scale={x}", f"seed={y}")
+        yield Entry(
+            f"SimCLR, {x} {y}",
+            "digits",
+            Cell("simclr_margin", "digits", "pos", changes),
+            "digits",
+            x=x,
+            y=y,
+        )
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        Experiment("bars", (BASELINE, SCALED)),
+        Experiment("curve", tuple(axis_entries()), "s"),
+        Experiment("heat map", tuple(axis_entries()), "s", "c"),
+        Experiment("differences", (BASELINE, SCALED), "epochs"),
+    ],
+    ids=lambda experiment: experiment.title,
+)
+def test_every_kind_of_figure_is_drawn(plan, tmp_path, experiment):
+    records = [
+        recorded(plan, entry, seed, 50.0 + seed, 40.0)
+        for entry in experiment.entries
+        for seed in (1, 2)
+    ]
+    path = tmp_path / "figure.png"
+    items = tables.measured(experiment.entries, [1, 2], plan, records)
+    assert plots.draw(experiment, items, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    nothing = tables.measured(experiment.entries, [7], plan, records)
+    assert not plots.draw(experiment, nothing, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
