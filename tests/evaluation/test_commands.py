@@ -29,7 +29,6 @@ def test_augmented_passes_and_few_labels(digits_checkpoint):
     found = probe(few, progress=False)
     assert (found.passes, found.train_images) == (1, 141)
     assert probe(few, progress=False).acc1 == found.acc1
-    assert probe([*few, "seed=1"], progress=False).acc1 != found.acc1
     least = probe([*given, "label_fraction=0.0001", "optimizer.batch_size=10"], progress=False)
     assert least.train_images == 10, "one image a class"
 

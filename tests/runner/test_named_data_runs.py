@@ -19,7 +19,7 @@ from solo_margins.runner.data import pretraining_data, probing_data
 SMALL = [
     "variant=baseline",
     "backbone.name=narrow_resnet18",
-    "+backbone.kwargs={width: 8, blocks: [1, 1, 1, 1]}",
+    "++backbone.kwargs={width: 8, blocks: [1, 1, 1, 1]}",
     "method_kwargs.proj_hidden_dim=16",
     "++method_kwargs.pred_hidden_dim=16",
     "scheduler.warmup_epochs=0",
@@ -82,9 +82,9 @@ def test_from_pretraining_to_probe_and_knn(data, how, stored, pretraining, probi
     assert state["global_step"] == 20 // 8, "a probe is trained on labelled images only"
     assert state["state_dict"]["classifier.weight"].shape[0] == 10
     checkpoint = f"pretrained_feature_extractor={pretrained.checkpoint}"
-    own = knn([checkpoint, "k=2"])
+    own = knn([checkpoint, "k=2", "data.num_workers=0"])
     named = [f"data.name={data}", f"data.train_path={path}", "data.unlabelled_folder=unlabeled"]
-    assert own == knn([checkpoint, "k=2", *named])
+    assert own == knn([checkpoint, "k=2", "data.num_workers=0", *named])
     assert 0 <= own["acc1"] <= 100
 
 
