@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "solo_margins"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Later parts may use earlier ones, never the other way round.
-LAYERS = ["losses", "host", "methods", "runner", "evaluation"]
+LAYERS = ["losses", "host", "methods", "runner", "evaluation", "reproduction"]
 
 
 def imported_by(path):

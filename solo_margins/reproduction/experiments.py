@@ -207,7 +207,7 @@ def _polarization_weights() -> Iterator[Entry]:
 # ------------------------------------------------------------------ ours, at the scale of a CPU
 
 STUDY_SCALE = 2.0
-"""The scale of positives that works at the mini preset's budget, by ``scale_search``."""
+"""The scale of positives in our own experiments; ``scale_search`` shows what others do."""
 
 
 def ramped(scale: float, epochs: float) -> tuple[str, ...]:
