@@ -58,7 +58,9 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
             cfg = compose(config, overrides=overrides)
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             result = runner.pretrain(cfg)
-            neighbours = knn([f"pretrained_feature_extractor={result.checkpoint}"])
+            # A process of a pool may not have children.
+            subject = [f"pretrained_feature_extractor={result.checkpoint}", "data.num_workers=0"]
+            neighbours = knn(subject, progress=False)
     return {
         **run,
         "online_acc1": f"{result.metrics['val_acc1']:.2f}",
