@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import multiprocessing
 import os
 import sys
@@ -84,8 +82,8 @@ class Plan:
     """Data set to folder."""
     keep_checkpoints: bool = False
 
-    def record(self, cell: Cell, seed: int, probed_on: str) -> results.Record:
-        """Return the record of one probe, without its figures."""
+    def record(self, cell: Cell, seed: int, probed_on: str, **measured: Any) -> results.Record:
+        """Return the record of one probe; what was measured does not change its id."""
         from solo_margins.host.detect import form
 
         settings = {
@@ -100,7 +98,7 @@ class Plan:
             "seed": seed,
             "probed_on": probed_on,
         }
-        return results.Record(KIND, settings, form(), finished="")
+        return results.Record(KIND, settings, form(), **measured)
 
 
 def jobs_of(entries: Iterable[Entry], seeds: Sequence[int]) -> list[Job]:
@@ -167,7 +165,9 @@ def run_one(job: Job, plan: Plan) -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     began = time.perf_counter()
-    folder = plan.work / _folder_name(job, plan)
+    # Whatever it is probed on, the pretraining is the same.
+    identity = plan.record(job.cell, job.seed, probed_on="").id
+    folder = plan.work / f"{job.cell.method}-{job.cell.data}-{identity}"
     with _quiet(folder):
         pretrained, steps = _pretrain(job, plan, folder)
         trained = time.perf_counter() - began
@@ -176,26 +176,17 @@ def run_one(job: Job, plan: Plan) -> None:
             figures["online_acc1"] = pretrained.metrics.get("val_acc1", float("nan"))
             figures["pretraining_seconds"] = trained
             figures["steps"] = steps
-            planned = plan.record(job.cell, job.seed, name)
-            results.append(
-                plan.file,
-                results.Record(
-                    planned.kind,
-                    planned.settings,
-                    planned.host,
-                    figures,
-                    time.perf_counter() - began,
-                    versions(),
-                ),
+            record = plan.record(
+                job.cell,
+                job.seed,
+                name,
+                figures=figures,
+                seconds=time.perf_counter() - began,
+                versions=versions(),
             )
+            results.append(plan.file, record)
     if not plan.keep_checkpoints:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _folder_name(job: Job, plan: Plan) -> str:
-    described = plan.record(job.cell, job.seed, "").settings
-    text = json.dumps([described, plan.record(job.cell, job.seed, "").host], sort_keys=True)
-    return f"{job.cell.method}-{job.cell.data}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 @contextlib.contextmanager
@@ -210,36 +201,42 @@ def _quiet(folder: Path) -> Iterator[None]:
         yield
 
 
-def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:
+def _composed(name: str, folder: Path, overrides: Iterable[str]) -> Any:
+    """Return a configuration whose run is quiet and goes on where it was interrupted."""
     from hydra import compose, initialize_config_module
 
-    from solo_margins import configuration, runner
+    from solo_margins import configuration
 
     configuration.install()
-    cell = job.cell
+    resumable = [
+        f"checkpoint.dir={folder}",
+        "auto_resume.enabled=true",
+        "auto_resume.max_hours=100000",
+        "+enable_progress_bar=false",
+        "+enable_model_summary=false",
+    ]
     with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        cfg = compose(
-            f"{cell.method}.yaml",
-            overrides=[
-                f"data={cell.data}",
-                f"variant={cell.variant}",
-                *_images(cell.data, plan.images),
-                f"checkpoint.dir={folder}",
-                "checkpoint.frequency=5",
-                "auto_resume.enabled=true",
-                "auto_resume.max_hours=100000",
-                f"results={folder / 'pretraining.jsonl'}",
-                "skip_finished=true",
-                "+enable_progress_bar=false",
-                "+enable_model_summary=false",
-                *plan.preset.settings,
-                *cell.changes,
-                f"seed={job.seed}",
-            ],
-        )
-    result = runner.pretrain(cfg)
+        return compose(name, overrides=[*resumable, *overrides])
+
+
+def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:
     import torch
 
+    from solo_margins import runner
+
+    cell = job.cell
+    overrides = [
+        f"data={cell.data}",
+        f"variant={cell.variant}",
+        *_images(cell.data, plan.images),
+        "checkpoint.frequency=5",
+        f"results={folder / 'pretraining.jsonl'}",
+        "skip_finished=true",
+        *plan.preset.settings,
+        *cell.changes,
+        f"seed={job.seed}",
+    ]
+    result = runner.pretrain(_composed(f"{cell.method}.yaml", folder, overrides))
     assert result.checkpoint is not None
     content = torch.load(result.checkpoint, map_location="cpu", weights_only=True)
     return result, int(content["global_step"])
@@ -268,22 +265,8 @@ def _probe(checkpoint: Any, data: str, plan: Plan, folder: Path) -> dict[str, fl
 
 
 def _linear(subject: list[str], plan: Plan, folder: Path) -> dict[str, float]:
-    from hydra import compose, initialize_config_module
-
     from solo_margins import runner
 
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        cfg = compose(
-            "linear.yaml",
-            overrides=[
-                *subject,
-                f"checkpoint.dir={folder}",
-                "auto_resume.enabled=true",
-                "auto_resume.max_hours=100000",
-                "+enable_progress_bar=false",
-                "+enable_model_summary=false",
-                *plan.preset.probe_settings,
-            ],
-        )
+    cfg = _composed("linear.yaml", folder, [*subject, *plan.preset.probe_settings])
     metrics = runner.linear(cfg).metrics
     return {"linear_acc1": metrics["val_acc1"], "linear_acc5": metrics["val_acc5"]}

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -178,3 +179,12 @@ def test_every_kind_of_figure_is_drawn(plan, tmp_path, experiment):
     nothing = tables.measured(experiment.entries, [7], plan, records)
     assert not plots.draw(experiment, nothing, tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_the_papers_own_probe_can_be_asked_for(plan):
+    settings = ("max_epochs=1", "limit_train_batches=2", "optimizer.batch_size=16")
+    slow = replace(plan, preset=replace(QUICK, probe="linear", probe_settings=settings))
+    run(jobs_of([BASELINE], seeds=[1]), slow, processes=1)
+    [record] = results.read(plan.file)
+    assert record.settings["probe"] == "linear"
+    assert 0 < record.figures["linear_acc1"] < 100
