@@ -13,16 +13,18 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import DictConfig
 
 from solo_margins.evaluation.command import Own, parse
+from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.linear_layer import (
     LayerSettings,
     layer_accuracy,
     train_linear_layer,
 )
-from solo_margins.evaluation.subject import load_subject
+from solo_margins.evaluation.subject import Subject, load_subject
 from solo_margins.runner.program import explained, run_as_program
 from solo_margins.runner.settings import check_choice
 
@@ -85,23 +87,53 @@ def fast_probe(
         SetupError: the configuration cannot be run; the message says what is wrong.
     """
     with explained():
-        _check("passes", passes, least=0)
-        _check("extraction_batch_size", extraction_batch_size, least=1)
-        check_choice("scheduler.name", cfg.scheduler.name, ("warmup_cosine",))
+        check_probe(cfg, passes, extraction_batch_size)
         began = time.perf_counter()
         subject = load_subject(cfg)
-        # The configuration as parsed: its learning rate is scaled by the batch size.
-        settings = _layer_settings(subject.cfg)
-        validation = subject.features(
-            subject.validation, 0, extraction_batch_size, device, "validation", progress
-        )
-        train = subject.features(
-            subject.train, passes, extraction_batch_size, device, "training", progress
-        )
-        extracted = time.perf_counter()
-        num_classes = int(subject.cfg.data.num_classes)
-        layer = train_linear_layer(train, num_classes, settings, device, progress)
-        acc1, acc5 = layer_accuracy(layer, validation)
+        how: dict[str, Any] = {
+            "batch_size": extraction_batch_size,
+            "device": device,
+            "progress": progress,
+        }
+        validation = subject.features(subject.validation, title="validation", **how)
+        train = subject.features(subject.train, passes, title="training", **how)
+        extracted = time.perf_counter() - began
+        return probe_features(subject, train, validation, passes, extracted, device, progress)
+
+
+def check_probe(cfg: DictConfig, passes: int, extraction_batch_size: int) -> None:
+    """Raise ``ValueError`` unless the settings are those of a probe."""
+    _check("passes", passes, least=0)
+    _check("extraction_batch_size", extraction_batch_size, least=1)
+    check_choice("scheduler.name", cfg.scheduler.name, ("warmup_cosine",))
+
+
+def probe_features(
+    subject: Subject,
+    train: Features,
+    validation: Features,
+    passes: int,
+    extraction_seconds: float,
+    device: str = "auto",
+    progress: bool = True,
+) -> ProbeResult:
+    """Train a linear layer on features that were extracted and return how well it classifies.
+
+    Args:
+        subject: what the features are of; its configuration says how the layer is trained.
+        train: features of the training images.
+        validation: features of the centre views of the validation images.
+        passes: what ``train`` was extracted with.
+        extraction_seconds: how long the features took.
+        device: where the layer is trained.
+        progress: whether there is a progress bar.
+    """
+    began = time.perf_counter()
+    # The configuration as parsed: its learning rate is scaled by the batch size.
+    settings = _layer_settings(subject.cfg)
+    num_classes = int(subject.cfg.data.num_classes)
+    layer = train_linear_layer(train, num_classes, settings, device, progress)
+    acc1, acc5 = layer_accuracy(layer, validation)
     return ProbeResult(
         acc1,
         acc5,
@@ -111,8 +143,8 @@ def fast_probe(
         len(validation),
         num_classes,
         train.values.shape[-1],
-        extracted - began,
-        time.perf_counter() - extracted,
+        extraction_seconds,
+        time.perf_counter() - began,
     )
 
 

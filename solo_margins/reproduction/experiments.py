@@ -206,40 +206,51 @@ def _polarization_weights() -> Iterator[Entry]:
 
 # ------------------------------------------------------------------ ours, at the scale of a CPU
 
+STUDY_EPOCHS = 5
+"""Length of a run of our own experiments: ten minutes of one core, its probe included."""
+
 STUDY_SCALE = 2.0
 """The scale of positives in our own experiments; ``scale_search`` shows what others do."""
 
+RAMP_EPOCHS = STUDY_EPOCHS / 2
 
-def ramped(scale: float, epochs: float) -> tuple[str, ...]:
+
+def ramped(scale: float, epochs: float = RAMP_EPOCHS) -> tuple[str, ...]:
     """Return the overrides for a scale that rises from 1 over so many epochs."""
     place = "method_kwargs.schedules.positive_scale"
     return (scale_change(scale), f"{place}.kind=linear", f"{place}.epochs={epochs:g}")
 
 
+def _scaled(scale: float, changes: tuple[str, ...] = ()) -> Cell:
+    """Return MoCo v3 with a scale of positives; 1 is the baseline."""
+    if scale == 1.0:
+        return Cell("mocov3_margin", "cifar10", "baseline", changes)
+    return Cell("mocov3_margin", "cifar10", "pos", (scale_change(scale), *changes))
+
+
 def _scale_search() -> Iterator[Entry]:
-    for scale in (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0):
-        cell = Cell("mocov3_margin", "cifar10", "baseline", (scale_change(scale),))
-        yield Entry(f"MoCo v3, s = {scale:g}", "CIFAR-10", cell, "cifar10", x=scale)
+    for scale in (1.0, 1.5, 2.0, 5.0, 20.0):
+        row = f"MoCo v3, s = {scale:g}"
+        yield Entry(row, "CIFAR-10", _scaled(scale), "cifar10", x=scale)
     for scale in (5.0, 20.0):
-        cell = Cell("mocov3_margin", "cifar10", "baseline", ramped(scale, epochs=10))
-        row = f"MoCo v3, s from 1 to {scale:g} in 10 epochs"
+        cell = Cell("mocov3_margin", "cifar10", "pos", ramped(scale))
+        row = f"MoCo v3, s from 1 to {scale:g} in {RAMP_EPOCHS:g} epochs"
         yield Entry(row, "CIFAR-10", cell, "cifar10", x=scale)
 
 
 def _study() -> Iterator[Entry]:
     scale = (scale_change(STUDY_SCALE),)
-    for variant, changes in (
-        ("baseline", ()),
-        ("margins", ()),
-        ("pos", scale),
-        ("pos_curv", scale),
+    for title, variant, changes in (
+        ("baseline", "baseline", ()),
+        ("margins", "margins", ()),
+        ("pos", "pos", scale),
+        ("pos_curv", "pos_curv", scale),
+        ("pos, ramped", "pos", ramped(STUDY_SCALE)),
     ):
         cell = Cell("mocov3_margin", "cifar10", variant, changes)
         baseline = None if variant == "baseline" else "MoCo v3"
-        row = row_title("mocov3_margin", variant)
+        row = row_title("mocov3_margin", variant) + (", ramped" if "ramped" in title else "")
         yield Entry(row, "CIFAR-10", cell, "cifar10", baseline=baseline)
-    cell = Cell("mocov3_margin", "cifar10", "pos", ramped(STUDY_SCALE, epochs=10))
-    yield Entry("MoCo v3 + pos., ramped", "CIFAR-10", cell, "cifar10", baseline="MoCo v3")
     for method in ("simclr_margin", "byol_curv"):
         for variant in CELLS[method]["cifar10"]:
             if (method, "cifar10", variant) in LINEAR_PROBING:
@@ -255,15 +266,26 @@ def _study() -> Iterator[Entry]:
             yield replace(entry, row=row, baseline=None if is_baseline else adam)
 
 
+def _pair(name: str, changes: tuple[str, ...] = (), x: float | None = None) -> Iterator[Entry]:
+    """Yield MoCo v3 without and with the study's scale, both with some changes."""
+    for scale in (1.0, STUDY_SCALE):
+        baseline = None if scale == 1.0 else f"MoCo v3, {name}"
+        row = f"MoCo v3, {name}" if baseline is None else f"MoCo v3 + pos., {name}"
+        cell = _scaled(scale, changes)
+        yield Entry(row, "CIFAR-10", cell, "cifar10", baseline=baseline, x=x)
+
+
 def _budgets() -> Iterator[Entry]:
     """How the difference that a scale makes moves with the number of epochs."""
-    for epochs in (5, 20, 60):
-        for row, changes in (("MoCo v3", ()), ("MoCo v3 + pos.", (scale_change(STUDY_SCALE),))):
-            variant = "pos" if changes else "baseline"
-            cell = Cell("mocov3_margin", "cifar10", variant, (*changes, f"max_epochs={epochs}"))
-            baseline = f"MoCo v3, {epochs} epochs" if changes else None
-            title = f"{row}, {epochs} epochs"
-            yield Entry(title, "CIFAR-10", cell, "cifar10", baseline=baseline, x=float(epochs))
+    for epochs in (2, STUDY_EPOCHS, 2 * STUDY_EPOCHS):
+        changes = () if epochs == STUDY_EPOCHS else (f"max_epochs={epochs}",)
+        yield from _pair(f"{epochs} epochs", changes, float(epochs))
+
+
+def _resnet18() -> Iterator[Entry]:
+    """The direction with a network of full width; its stem reduces an image of 32 pixels to 8."""
+    network = ("backbone=resnet18", "~backbone.kwargs.width", "~backbone.kwargs.stem_stride")
+    yield from _pair("ResNet-18, 2 epochs", (*network, "max_epochs=2"))
 
 
 EXPERIMENTS = {
@@ -285,5 +307,6 @@ EXPERIMENTS = {
     "budgets": Experiment(
         "The effect of s against the length of training", tuple(_budgets()), "epochs"
     ),
+    "resnet18": Experiment("The effect of s with ResNet-18", tuple(_resnet18())),
 }
 """Name on the command line to table or figure."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_margins import results
-from solo_margins.reproduction.experiments import Cell, Entry
+from solo_margins.reproduction.experiments import STUDY_EPOCHS, Cell, Entry
 
 KIND = "reproduction"
 """What these records are called in a file of results."""
@@ -31,31 +31,31 @@ class Preset:
     probe: str = "linear"
     """``"linear"`` trains on images, ``"fast"`` on features that are extracted once."""
     probe_settings: tuple[str, ...] = ()
-    label_settings: tuple[str, ...] = ()
-    """Of the fast probe and of nearest neighbours: how many labels they see."""
 
 
 PAPER = Preset("paper")
 MINI = Preset(
     "mini",
-    # A quarter of the narrow network's width once more: steps count for more than its size here.
+    # A quarter of ResNet-18's width, half of its depth, an image halved by the stem, DALI: steps
+    # count for more than the size of the network here.
     (
         "backbone=narrow_resnet10",
-        "+backbone.kwargs.width=8",
+        "+backbone.kwargs.width=16",
+        "+backbone.kwargs.stem_stride=2",
         "method_kwargs.proj_hidden_dim=512",
         "method_kwargs.pred_hidden_dim=512",
         "optimizer.batch_size=128",
         "optimizer.lr=0.12",  # solo-learn scales it by batch / 256
-        "scheduler.warmup_epochs=1",
-        "data.fraction=0.3",
-        "data.num_workers=0",
-        "max_epochs=20",
+        "scheduler.warmup_epochs=0.5",
+        "data.format=dali",
+        "dali.device=cpu",
+        "data.num_workers=1",
+        f"max_epochs={STUDY_EPOCHS}",
         "knn_eval.enabled=false",
         "check_val_every_n_epoch=1000",
     ),
     probe="fast",
-    probe_settings=("passes=2",),
-    label_settings=("label_fraction=0.3",),
+    probe_settings=("passes=0",),
 )
 PRESETS = {preset.name: preset for preset in (PAPER, MINI)}
 
@@ -90,7 +90,7 @@ class Plan:
             "preset": self.preset.name,
             "preset_settings": list(self.preset.settings),
             "probe": self.preset.probe,
-            "probe_settings": [*self.preset.probe_settings, *self.preset.label_settings],
+            "probe_settings": list(self.preset.probe_settings),
             "method": cell.method,
             "data": {"name": cell.data},
             "variant": cell.variant,
@@ -249,18 +249,17 @@ def _images(data: str, images: Iterable[tuple[str, str]]) -> list[str]:
 
 def _probe(checkpoint: Any, data: str, plan: Plan, folder: Path) -> dict[str, float]:
     """Return the accuracies of a linear layer and of nearest neighbours."""
+    from solo_margins.evaluation.both import linear_and_knn
     from solo_margins.evaluation.knn import knn
-    from solo_margins.evaluation.probe import probe
 
     subject = [f"pretrained_feature_extractor={checkpoint}", f"data={data}", "data.num_workers=0"]
     subject += _images(data, plan.images)
-    labels = plan.preset.label_settings
-    neighbours = knn([*subject, *labels], progress=False)
     if plan.preset.probe == "fast":
-        found = probe([*subject, *labels, *plan.preset.probe_settings], progress=False)
-        accuracies = {"linear_acc1": found.acc1, "linear_acc5": found.acc5}
+        layer, neighbours = linear_and_knn([*subject, *plan.preset.probe_settings], progress=False)
+        accuracies = {"linear_acc1": layer.acc1, "linear_acc5": layer.acc5}
     else:
         accuracies = _linear(subject, plan, folder)
+        neighbours = knn(subject, progress=False)
     return {**accuracies, "knn_acc1": neighbours["acc1"], "knn_acc5": neighbours["acc5"]}
 
 

@@ -83,7 +83,7 @@ def test_cells_of_the_mini_preset_compose(composed):
     for cell in {entry.cell for entry in EXPERIMENTS["study"].entries}:
         chosen = [f"data={cell.data}", f"variant={cell.variant}"]
         cfg = composed(f"{cell.method}.yaml", *chosen, *MINI.settings, *cell.changes)
-        assert (cfg.backbone.name, cfg.backbone.kwargs.width) == ("narrow_resnet10", 8)
+        assert (cfg.backbone.name, cfg.backbone.kwargs.width) == ("narrow_resnet10", 16)
 
 
 def test_what_is_in_the_file_is_not_run_again(plan):
