@@ -1,0 +1,147 @@
+"""The effect of margins as functions of angle and probability, from what the losses compute.
+
+Every curve calls the methods of :class:`Margins` that the losses call, so that a picture shows
+what is trained.
+
+    >>> series = weight_by_angle(Margins(positive_scale=2.0, curvature=1.0), points=3)
+    >>> series.x.tolist(), series.y.tolist()
+    ([0.0, 90.0, 180.0], [2.0, 1.0, 0.0])
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from solo_margins.losses import Margins
+from solo_margins.losses._objectives import InfoNCE
+
+POINTS = 181
+TEMPERATURE = 0.2
+CURVATURES = (1 / 3, 0.5, 0.7, 1.0, 1.5, 2.5, 5.0, math.inf)
+"""Those of the margins paper (§5.3)."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a plot: degrees or probabilities, and what belongs to them."""
+
+    x: Tensor
+    y: Tensor
+
+
+def _angles(points: int) -> Tensor:
+    return torch.linspace(0.0, math.pi, points, dtype=torch.float64)
+
+
+def _probabilities(points: int) -> Tensor:
+    return torch.linspace(0.0, 1.0, points, dtype=torch.float64)
+
+
+def _rows(margins: Margins, cosine: Tensor, sine: Tensor, q: Tensor, temperature: float) -> Tensor:
+    """Return the gradient of positives by their logit, where q is that without margins."""
+    plain = cosine / temperature
+    # The negatives that give the positive this probability when there are no margins.
+    log_negatives = plain + torch.log1p(-q) - q.log()
+    shifted = margins.similarity(cosine, sine) / temperature
+    return InfoNCE(margins)(shifted, log_negatives, 1, 1).to_positives
+
+
+def positive_gradient(
+    margins: Margins, angle: Tensor, q: Tensor, temperature: float = TEMPERATURE
+) -> Tensor:
+    r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive.
+
+    Args:
+        margins: the margins.
+        angle: of the pair, in [0, π].
+        q: the positive's probability without margins, in [0, 1].
+        temperature: τ.
+    """
+    angle, q = torch.broadcast_tensors(angle, q)
+    cosine, sine = angle.cos(), angle.sin()
+    mass = _rows(margins, cosine, sine, q, temperature)
+    by_angle = mass * margins.slope(cosine, sine) * margins.angle_weight(angle)
+    return (by_angle / temperature).abs()
+
+
+def negative_gradient(angle: Tensor, q: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    r"""Return :math:`q_{ij} \sin\theta_{ij} / \tau`, the gradient of a negative without margins."""
+    return q * angle.sin() / temperature
+
+
+def gradient_by_angle(
+    margins: Margins, q: float = 0.5, temperature: float = TEMPERATURE, points: int = POINTS
+) -> Series:
+    """Return the gradient of a positive against its angle in degrees (Fig. 1)."""
+    angle = _angles(points)
+    probability = torch.full_like(angle, q)
+    return Series(angle.rad2deg(), positive_gradient(margins, angle, probability, temperature))
+
+
+def gradient_by_probability(
+    margins: Margins, degrees: float = 60.0, temperature: float = TEMPERATURE, points: int = POINTS
+) -> Series:
+    """Return the gradient of a positive against its probability (Fig. 1)."""
+    q = _probabilities(points)
+    angle = torch.full_like(q, math.radians(degrees))
+    return Series(q, positive_gradient(margins, angle, q, temperature))
+
+
+def gradient_map(
+    margins: Margins, temperature: float = TEMPERATURE, points: int = POINTS
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return degrees (A,), probabilities (Q,) and the gradients of a positive (Q, A)."""
+    angle, q = _angles(points), _probabilities(points)
+    found = positive_gradient(margins, angle.unsqueeze(0), q.unsqueeze(1), temperature)
+    return angle.rad2deg(), q, found
+
+
+def slope_ratio(margins: Margins, points: int = POINTS) -> Series:
+    r"""Return :math:`\sin(\theta + m_1) / \sin\theta` against the angle (Eq. 12, Fig. 2)."""
+    angle = _angles(points)[1:-1]
+    cosine, sine = angle.cos(), angle.sin()
+    return Series(angle.rad2deg(), margins.slope(cosine, sine) / sine)
+
+
+def probability_ratio(
+    margins: Margins, degrees: float = 60.0, temperature: float = TEMPERATURE, points: int = POINTS
+) -> Series:
+    """Return (1 − q') / (1 − q), attenuation included, against q (Eq. 12, 14, 20; Fig. 2)."""
+    q = _probabilities(points)[:-1]
+    angle = torch.full_like(q, math.radians(degrees))
+    cosine, sine = angle.cos(), angle.sin()
+    return Series(q, _rows(margins, cosine, sine, q, temperature) / (1.0 - q))
+
+
+def total_ratio(
+    margins: Margins, q: float = 0.5, temperature: float = TEMPERATURE, points: int = POINTS
+) -> Series:
+    """Return by what all margins together multiply the gradient of a positive, by its angle."""
+    angle = _angles(points)[1:-1]
+    probability = torch.full_like(angle, q)
+    found = positive_gradient(margins, angle, probability, temperature)
+    return Series(
+        angle.rad2deg(), found / positive_gradient(Margins(), angle, probability, temperature)
+    )
+
+
+def weight_by_angle(margins: Margins, points: int = POINTS) -> Series:
+    """Return s · curve(θ) against the angle in degrees (Eq. 18)."""
+    angle = _angles(points)
+    return Series(angle.rad2deg(), margins.angle_weight(angle))
+
+
+def weights_by_curvature(margins: Margins, points: int = POINTS) -> dict[float, Series]:
+    """Return the weights for the paper's curvatures and that of ``margins``, smallest first."""
+    chosen = sorted({*CURVATURES, margins.curvature})
+    return {c: weight_by_angle(replace(margins, curvature=c), points) for c in chosen}
+
+
+def attenuation_by_probability(margins: Margins, points: int = POINTS) -> Series:
+    """Return the factor 1 / (1 − αq) against q, without its end at q = 1 (Eq. 20, 21)."""
+    q = _probabilities(points)[:-1]
+    return Series(q, margins.attenuation_factor(1.0 - q))
