@@ -48,6 +48,7 @@ NOT_DEFINING = frozenset(
         "auto_umap",
         "debug_augmentations",
         "loggers",
+        "lens",
         "log_every_n_steps",
         "wandb",
         "wandb_run_id",

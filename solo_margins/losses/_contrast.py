@@ -16,6 +16,7 @@ from torch import Tensor
 from solo_margins.losses._directions import Angles, angles_between, difference
 from solo_margins.losses._first_order import differentiable_once
 from solo_margins.losses._objectives import Objective, RowTerms, weighted_log_sum
+from solo_margins.losses._observation import report_contrast
 from solo_margins.losses._positives import Positives
 from solo_margins.losses._pull import pull_along
 from solo_margins.losses._tiles import row_tiles
@@ -45,6 +46,7 @@ def contrast(rows: Tensor, columns: Tensor | None, setting: Contrast) -> Tensor:
         columns: (M, D) unit vectors, or None if they are the rows.
         setting: temperature, margins, objective and positives.
     """
+    report_contrast(rows, columns, setting)
     if columns is None and not _symmetric_is_exact(rows, setting):
         columns = rows
     loss: Tensor = _Contrast.apply(rows, columns, setting)
@@ -95,7 +97,7 @@ def _partners(columns: Tensor, positives: Positives) -> Iterator[Tensor]:
         yield vectors.index_select(0, positives.columns[:, place])
 
 
-def _positive_side(rows: Tensor, columns: Tensor, setting: Contrast) -> _PositiveSide:
+def positive_side(rows: Tensor, columns: Tensor, setting: Contrast) -> _PositiveSide:
     found = [angles_between(rows, partner) for partner in _partners(columns, setting.positives)]
     if not found:  # no row has a positive
         nothing = rows.new_empty((rows.shape[0], 0))
@@ -137,7 +139,7 @@ def _symmetric_is_exact(rows: Tensor, setting: Contrast) -> bool:
     return _needs_no_shift(rows, setting) and setting.objective.hardness == 0.0
 
 
-def _row_terms(
+def row_terms(
     side: _PositiveSide, log_negatives: Tensor, setting: Contrast, part: slice
 ) -> RowTerms:
     """Return the terms of some rows; rows without a positive count for nothing."""
@@ -207,8 +209,8 @@ def _symmetric(
             kept.append(tile_exp)
             at += tile_exp.numel()
 
-    side = _positive_side(vectors, vectors, setting)
-    terms = _row_terms(side, total.log(), setting, slice(0, size))
+    side = positive_side(vectors, vectors, setting)
+    terms = row_terms(side, total.log(), setting, slice(0, size))
     loss = terms.loss.sum() * setting.weight
     if not needs_gradient:
         return loss, None
@@ -244,7 +246,7 @@ def _rectangular(
     tiles = row_tiles(size, width, setting.tile_size, rows.device)
     hardness = setting.objective.hardness
     shift = not _needs_no_shift(rows, setting)
-    side = _positive_side(rows, columns, setting)
+    side = positive_side(rows, columns, setting)
     for_rows = torch.empty_like(rows) if needs_rows else None
     for_columns = torch.zeros_like(columns) if needs_columns else None
     buffer = rows.new_empty(tiles[0].stop * width)
@@ -277,7 +279,7 @@ def _rectangular(
                 flat_total.log() + hardness * peak,
                 setting.positives.count_negatives(part, rows.dtype),
             )
-        terms = _row_terms(side, log_negatives, setting, part)
+        terms = row_terms(side, log_negatives, setting, part)
         collected.append(terms)
         if for_rows is None and for_columns is None:
             continue

@@ -14,6 +14,7 @@ from torch import Tensor
 from solo_margins.losses._checks import require_same_shape
 from solo_margins.losses._directions import angles_between, difference
 from solo_margins.losses._first_order import differentiable_once
+from solo_margins.losses._observation import report_pairs
 from solo_margins.losses._precision import directions, full_precision
 from solo_margins.losses._pull import pull_along
 from solo_margins.losses.margins import Margins, require_margins
@@ -48,6 +49,7 @@ def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
             f"got {margins.attenuation!r}"
         )
     rows, targets = directions(p, z.detach())
+    report_pairs(rows, targets, margins)
     loss: Tensor = _PositivesOnly.apply(rows, targets, margins)
     return loss
 

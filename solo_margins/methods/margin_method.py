@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from solo_margins import host
 from solo_margins.host.training_step import step_with_losses
+from solo_margins.lens.callback import Lens
+from solo_margins.lens.settings import lens_settings
 from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.schedules import FIELDS, POLARIZATION_WEIGHT, Schedule, schedules_from
@@ -106,7 +108,15 @@ class MarginMethod:
         for name, value in (("margins", margins), ("polarization", polarization)):
             OmegaConf.update(cfg, f"method_kwargs.{name}", asdict(value), force_add=True)
         _check_queue(cfg)
+        lens_settings(cfg)  # a mistake there is found before anything is loaded
         return cfg
+
+    def configure_callbacks(self) -> list[Any]:
+        """Return the lens where it is on and nobody has brought one, as solo-learn's program."""
+        settings = lens_settings(self.cfg)
+        if not settings.enabled or any(isinstance(c, Lens) for c in self.trainer.callbacks):
+            return []
+        return [Lens(settings)]
 
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return, by the name of solo-learn's loss, what the training step calls instead."""

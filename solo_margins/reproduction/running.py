@@ -160,7 +160,7 @@ def run_one(job: Job, plan: Plan) -> None:
 
     import torch
 
-    from solo_margins.runner.recording import versions
+    from solo_margins.host.versions import versions
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

@@ -21,6 +21,10 @@ class SetupError(ValueError):
     """A run cannot start as it is configured; the message is one sentence for the user."""
 
 
+class TrainingStopped(SetupError):
+    """A training was ended because it cannot come to anything as it is configured."""
+
+
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C ended a training.
 

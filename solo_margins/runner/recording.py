@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import re
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-import solo_margins
 from solo_margins import host, results
-from solo_margins.host import detect
+from solo_margins.host.versions import versions
 from solo_margins.runner.checkpoints import find_checkpoint, pretraining_args
 from solo_margins.runner.program import explained
 from solo_margins.runner.runs import RUN_ID_VARIABLE, RunResult
@@ -142,14 +139,3 @@ def _record(planned: results.Record, result: RunResult, seconds: float) -> resul
         versions=versions(),
         details=details,
     )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what a result depends on."""
-    found = {"solo_margins": solo_margins.__version__, "solo-learn": detect.version()}
-    for name in ("torch", "lightning"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return {**found, "python": platform.python_version()}

@@ -12,9 +12,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.lens.callback import Lens
+from solo_margins.lens.settings import lens_settings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
 from solo_margins.runner.interruption import InterruptGuard, StopRequested
-from solo_margins.runner.program import TrainingInterrupted, explained
+from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, explained
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
 from solo_margins.runner.settings import setting
 
@@ -37,6 +39,9 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
             callbacks.append(checkpointer)
         if loggers:
             callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
+        lens = _lens(cfg, run)
+        if lens is not None:
+            callbacks.append(lens)
         if arguments.get("enable_progress_bar", True):
             callbacks.append(ProgressBar(batches or 50))
         trainer = pl.Trainer(
@@ -68,6 +73,11 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
     checkpoint = getattr(checkpointer, "last_ckpt", None) or run.newest_checkpoint()
     if guard.is_requested or not trainer.state.finished:
         raise TrainingInterrupted(_farewell(checkpoint, cfg), checkpoint)
+    if lens is not None and lens.stopped is not None:
+        raise TrainingStopped(
+            f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {lens.stopped}. "
+            f"The last checkpoint is {checkpoint or 'none, checkpoint.enabled=false'}."
+        )
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     if trainer.is_global_zero:
         print(f"Checkpoint: {checkpoint or 'none, checkpoint.enabled=false'}")
@@ -100,6 +110,11 @@ def _farewell(checkpoint: Path | None, cfg: DictConfig) -> str:
         )
     reason = "" if cfg.checkpoint.enabled else " (checkpoint.enabled=false)"
     return f"Interrupted: no checkpoint was saved{reason}."
+
+
+def _lens(cfg: DictConfig, run: Run) -> Lens | None:
+    settings = lens_settings(cfg)
+    return Lens(settings, run.folder) if settings.enabled else None
 
 
 def _checkpointer(cfg: DictConfig, run: Run) -> Any:

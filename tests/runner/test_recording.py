@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from solo_margins import host, results, runner
-from solo_margins.runner.recording import versions
+from solo_margins.host.versions import versions
 
 
 @pytest.fixture

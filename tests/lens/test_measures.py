@@ -1,0 +1,121 @@
+"""Numbers of a batch, on vectors for which they are known."""
+
+import math
+
+import pytest
+import torch
+
+from solo_margins.lens.measures import effective_rank, measure, separation
+from solo_margins.losses import (
+    Margins,
+    byol_curv_loss_func,
+    distance_polarization_with_count,
+    mocov3_margin_loss_func,
+)
+from solo_margins.losses._observation import observing
+
+
+def batch(rows=64, width=16, noise=0.3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    key = torch.randn(rows, width, generator=generator)
+    return key + noise * torch.randn(rows, width, generator=generator), key
+
+
+def measured(margins=Margins(), noise=0.3, temperature=0.2, **settings):
+    query, key = batch(noise=noise)
+    with observing() as seen:
+        mocov3_margin_loss_func(query, key, temperature, margins)
+    return measure(seen, **settings)
+
+
+def test_a_scale_of_positives_is_seen_as_such():
+    plain, scaled = measured().scalars, measured(Margins(positive_scale=3.0)).scalars
+    assert plain["effective_scale"] == pytest.approx(1.0)
+    assert scaled["effective_scale"] == pytest.approx(3.0)
+    assert scaled["effective_scale_negatives"] == pytest.approx(1.0)
+    share = plain["positive_gradient_share"]
+    assert plain["positive_gradient_share_without_margins"] == pytest.approx(share)
+    assert scaled["positive_gradient_share_without_margins"] == pytest.approx(share)
+    assert scaled["positive_gradient_share"] == pytest.approx(3 * share / (1 + 2 * share))
+
+
+def test_type_one_attenuation_scales_both_sides_alike():
+    found = measured(Margins(attenuation=0.9)).scalars
+    assert found["effective_scale"] > 1.5
+    assert found["effective_scale_negatives"] > 1.2
+    second = measured(Margins(attenuation=0.9, attenuation_type="II")).scalars
+    assert second["effective_scale"] == pytest.approx(found["effective_scale"])
+    assert second["effective_scale_negatives"] == pytest.approx(1.0)
+
+
+def test_angles_q_and_separation_follow_the_noise():
+    close, far = measured(noise=0.05).scalars, measured(noise=50.0).scalars
+    assert close["positive_angle"] < 0.1 < 1.2 < far["positive_angle"]
+    assert close["negative_angle"] == pytest.approx(math.pi / 2, abs=0.05)
+    assert close["angle_separation"] == pytest.approx(1.0)
+    assert far["angle_separation"] == pytest.approx(0.5, abs=0.1)
+    assert close["q"] > 0.5 > far["q"]
+    assert close["alignment"] < 0.01
+    assert far["loss"] > math.log(64) * 0.9
+    assert close["loss_positive"] + close["loss_negative"] == pytest.approx(close["loss"])
+
+
+def test_histograms_hold_every_value():
+    found = measured(bins=20).histograms
+    assert found["positive_angle"].total == 64
+    assert found["negative_angle"].total == 64 * 63
+    assert found["q"].total == 64
+    assert len(found["q"].counts) == 20
+
+
+def test_a_curve_that_silences_positives():
+    assert measured(Margins(curvature=0.01), noise=3.0).scalars["silenced_positives"] > 0.9
+    assert measured(Margins(curvature=5.0), noise=0.1).scalars["silenced_positives"] == 0.0
+
+
+def test_distances_are_those_of_the_regulariser():
+    projections, _ = batch(rows=40)
+    found = measure([], projections, band=(0.3, 0.6))
+    loss, count = distance_polarization_with_count(projections, 0.3, 0.6)
+    assert found.scalars["polarization_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert found.scalars["pairs_in_band"] == pytest.approx(count.item() / (40 * 39))
+    assert found.histograms["distance"].total == 40 * 39
+    unit = torch.nn.functional.normalize(projections, dim=1)
+    square = torch.cdist(unit, unit).square()[~torch.eye(40, dtype=torch.bool)]
+    expected = (-2 * square).exp().mean().log().item()
+    assert found.scalars["uniformity"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_effective_rank_counts_directions():
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(32, 32, generator=generator)).Q
+    assert effective_rank(basis[:, :5]) == pytest.approx(5.0, rel=1e-4)
+    line = torch.randn(50, 1, generator=generator) @ torch.randn(1, 8, generator=generator)
+    assert effective_rank(line) == pytest.approx(1.0, abs=1e-3)
+    assert effective_rank(torch.zeros(4, 4)) == 0.0
+
+
+def test_separation_counts_pairs():
+    positive, negative = torch.rand(7), torch.rand(11)
+    pairs = (positive.unsqueeze(1) < negative).double().mean().item()
+    assert separation(positive, negative) == pytest.approx(pairs)
+    assert separation(torch.ones(3), torch.ones(4)) == 0.5
+
+
+def test_without_negatives_everything_goes_to_positives():
+    query, key = batch()
+    with observing() as seen:
+        byol_curv_loss_func(query, key, Margins(curvature=1.0))
+    found = measure(seen)
+    assert found.scalars["positive_gradient_share"] == 1.0
+    assert "q" not in found.scalars
+    assert "effective_scale_negatives" not in found.scalars
+    assert found.candidates is None
+
+
+def test_large_batches_are_sampled_from_both_views():
+    projections = torch.cat([torch.zeros(500, 4) + torch.eye(4)[0], torch.eye(4)[1].expand(500, 4)])
+    found = measure([], projections, max_rows=100)
+    counts = found.histograms["distance"].counts
+    assert sum(counts) == 100 * 99
+    assert counts[0] == 2 * 50 * 49  # pairs of the same half
