@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from solo_margins import host
 from solo_margins.host.training_step import step_with_losses
-from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import lens_settings
 from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
@@ -113,6 +112,9 @@ class MarginMethod:
 
     def configure_callbacks(self) -> list[Any]:
         """Return the lens where it is on and nobody has brought one, as solo-learn's program."""
+        # Its base class comes from the host, which imports this module while it loads.
+        from solo_margins.lens.callback import Lens
+
         settings = lens_settings(self.cfg)
         if not settings.enabled or any(isinstance(c, Lens) for c in self.trainer.callbacks):
             return []

@@ -14,6 +14,8 @@ from solo_margins.losses import (
 )
 from solo_margins.losses._observation import observing
 
+PLAIN = Margins()
+
 
 def batch(rows=64, width=16, noise=0.3, seed=0):
     generator = torch.Generator().manual_seed(seed)
@@ -21,7 +23,7 @@ def batch(rows=64, width=16, noise=0.3, seed=0):
     return key + noise * torch.randn(rows, width, generator=generator), key
 
 
-def measured(margins=Margins(), noise=0.3, temperature=0.2, **settings):
+def measured(margins=PLAIN, noise=0.3, temperature=0.2, **settings):
     query, key = batch(noise=noise)
     with observing() as seen:
         mocov3_margin_loss_func(query, key, temperature, margins)

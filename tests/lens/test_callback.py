@@ -1,0 +1,253 @@
+"""The lens in real trainings, of our methods and of the host's."""
+
+import csv
+import json
+import math
+
+import pytest
+import torch
+from method_parents import PARENTS, needs
+
+from solo_margins import host, runner
+from solo_margins.lens import records
+from solo_margins.lens.callback import Lens
+from solo_margins.lens.settings import LensSettings, lens_settings
+from solo_margins.runner.program import SetupError, TrainingStopped
+
+ANGLES = {"positive_angle", "negative_angle", "positive_gradient_share", "effective_scale"}
+EVERY_STEP = LensSettings(enabled=True, every=1)
+WITHOUT_NEGATIVES = {"byol", "simsiam", "nnsiam", "nnbyol", "wmse"}
+
+
+def pytest_generate_tests(metafunc):
+    if "any_method" in metafunc.fixturenames:
+        both = [name for ours, (parent, _) in PARENTS.items() for name in (ours, parent)]
+        metafunc.parametrize("any_method", both)
+
+
+@pytest.fixture
+def fitted(raw_config, loaders, trainer, tmp_path):
+    """Train a method for some steps and return it, with what the lens saw."""
+
+    def run(method, *overrides, settings=EVERY_STEP, **options):
+        cfg = host.parse_pretrain_cfg(raw_config(method, "max_epochs=1", *overrides))
+        host.pl.seed_everything(3, verbose=False)
+        model = host.METHODS[method](cfg)
+        folder = tmp_path / f"lens-{method}-{settings.enabled}"
+        lens = [Lens(settings, folder)] if settings.enabled else []
+        options = {"limit_train_batches": 3, "limit_val_batches": 0, **options}
+        trainer(cfg, lens, **options).fit(model, loaders(cfg)[0])
+        return model, records.read(folder) if lens else None
+
+    return run
+
+
+def overrides_of(method):
+    if method in PARENTS:
+        return needs(method)
+    ours = next(ours for ours, (parent, _) in PARENTS.items() if parent == method)
+    return needs(ours)
+
+
+def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
+    settings = overrides_of(any_method)
+    watched, run = fitted(any_method, *settings)
+    alone, _ = fitted(any_method, *settings, settings=LensSettings(False))
+    for key, value in alone.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[key]), key
+    assert "training_step" not in vars(watched)
+    assert len(run.observations) >= 3
+    seen = run.observations[-1]
+    assert {"effective_rank", "uniformity"} <= seen.scalars.keys()
+    if any_method == "deepclusterv2":
+        return  # its loss is a cross-entropy of solo-learn's own
+    assert seen.scalars.keys() >= ANGLES
+    assert seen.scalars["effective_scale"] == pytest.approx(1.0)
+    parent = PARENTS.get(any_method, (any_method,))[0]
+    assert ("q" in seen.scalars) == (parent not in WITHOUT_NEGATIVES)
+    assert all(math.isfinite(value) for value in seen.scalars.values())
+
+
+@pytest.mark.parametrize("method", ["simclr", "mocov3", "nnclr"])
+def test_the_loss_that_is_shown_is_the_one_that_is_trained(fitted, method, tmp_path):
+    """Of the host's own loss, which the lens only repeats."""
+    logger = host.pl.loggers.CSVLogger(tmp_path, name="", version="")
+    _, run = fitted(method, *overrides_of(method), logger=logger, log_every_n_steps=1)
+    logger.save()
+    name = "train_nnclr_loss_step" if method == "nnclr" else "train_nce_loss_step"
+    if method == "mocov3":
+        name = "train_contrastive_loss_step"
+    with open(tmp_path / "metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    logged = [float(row[name]) for row in rows if row.get(name)]
+    # MoCo v3 and NNCLR add two directions up, MoCo v3 with its factor 2τ.
+    factor = {"simclr": 1.0, "mocov3": 2 * 2 * 0.2, "nnclr": 1.0}[method]
+    shown = [factor * seen.scalars["loss"] for seen in run.observations]
+    assert logged == pytest.approx(shown, rel=1e-4)
+
+
+def test_margins_of_each_step_are_kept(fitted):
+    _, run = fitted(
+        "mocov3_margin",
+        "method_kwargs.schedules.positive_scale={kind: linear, from: 1, to: 4, epochs: 1}",
+        "max_epochs=2",
+    )
+    scales = [seen.margins["positive_scale"] for seen in run.observations]
+    assert scales == pytest.approx([1.0, 2.0, 3.0, 4.0, 4.0, 4.0])
+    shown = [seen.scalars["effective_scale"] for seen in run.observations]
+    assert shown == pytest.approx(scales)
+    assert run.header["method"] == "mocov3_margin"
+    assert run.header["versions"]["torch"]
+    assert run.cost["observations"] == 6
+    assert 0 < run.cost["seconds"] < run.cost["training_seconds"]
+
+
+def test_batches_of_one_step_are_looked_at_once(fitted):
+    _, run = fitted("simclr_margin", accumulate_grad_batches=2, limit_train_batches=4)
+    assert [seen.step for seen in run.observations] == [0, 1]
+
+
+def test_half_precision(fitted):
+    _, run = fitted("mocov3_margin", precision="bf16-mixed")
+    assert math.isfinite(run.observations[-1].scalars["effective_rank"])
+
+
+def test_a_method_without_cosines_is_watched_as_far_as_possible(fitted, caplog):
+    _, run = fitted("barlow_twins", "method_kwargs.lamb=0.005", "method_kwargs.scale_loss=0.02")
+    assert "compares no cosines" in caplog.text
+    assert "effective_rank" in run.observations[0].scalars
+    assert "positive_angle" not in run.observations[0].scalars
+
+
+# ------------------------------------------------------------------------ through the runner
+
+
+@pytest.fixture
+def settings(raw_config):
+    """A configuration for the runner with the lens on."""
+
+    def make(*overrides, method="mocov3_margin"):
+        cfg = raw_config(
+            method,
+            "scheduler.warmup_epochs=0",
+            "enable_progress_bar=false",
+            "enable_model_summary=false",
+            "lens.enabled=true",
+            *overrides,
+        )
+        del cfg["devices"], cfg["accelerator"], cfg["performance"]
+        return cfg
+
+    return make
+
+
+def test_it_is_on_by_a_setting_and_says_what_it_cost(settings, capsys):
+    done = runner.pretrain(settings())
+    run = records.read(done.folder)
+    # 36 images in batches of 8, of which the last is incomplete: an epoch has 4 steps.
+    assert [seen.step for seen in run.observations] == [0, 4]
+    assert run.header["every"] == 4
+    assert "Lens: 2 observations, one every 4 steps, took" in capsys.readouterr().out
+    logged = (done.folder / "logs" / "version_0" / "metrics.csv").read_text()
+    assert "lens/effective_rank" in logged.splitlines()[0]
+
+
+def test_it_is_off_by_default(settings):
+    cfg = settings()
+    del cfg["lens"]
+    assert not (runner.pretrain(cfg).folder / records.FILE).exists()
+
+
+def test_a_resumed_run_goes_on_with_its_file(settings):
+    resumed = ["auto_resume.enabled=true", "lens.every=1", "checkpoint.frequency=1"]
+    first = runner.pretrain(settings(*resumed, "max_steps=8", "max_epochs=3"))
+    before = records.read(first.folder)
+    assert [seen.step for seen in before.observations] == list(range(8))
+    # As if the process had been killed behind its last checkpoint, while it wrote.
+    with open(first.folder / records.FILE, "a") as file:
+        line = json.dumps({"kind": "observation", "step": 9, "epoch": 2, "scalars": {}})
+        file.write(line + "\n" + line[:20])
+    second = runner.pretrain(settings(*resumed, "max_epochs=3"))
+    assert second.folder == first.folder
+    after = records.read(first.folder)
+    assert after.problems == []
+    assert [seen.step for seen in after.observations] == list(range(12))
+    assert after.observations[:8] == before.observations
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("lens.every=0", "lens.every must be a whole number above 0 or null, got 0"),
+        ("lens.every=often", "lens.every must be a whole number above 0 or null, got 'often'"),
+        ("lens.on_collapse=pray", "lens.on_collapse must be one of warn, stop, got 'pray'"),
+        ("lens.enabled=perhaps", "lens.enabled must be true or false, got 'perhaps'"),
+        ("lens.evry=5", "lens has no setting 'evry'; its settings are enabled, every, on_collapse"),
+    ],
+)
+@pytest.mark.parametrize("method", ["mocov3_margin", "simclr"])
+def test_wrong_settings_are_refused_in_a_sentence(settings, override, message, method):
+    with pytest.raises(SetupError, match=message.replace("(", r"\(")):
+        runner.pretrain(settings(override, method=method))
+
+
+COLLAPSING = [
+    "lens.every=1",
+    "max_epochs=6",
+    "scheduler.warmup_epochs=0",
+    # Nothing is learnt, and the views have nothing in common but noise.
+    "optimizer.lr=0",
+    "optimizer.classifier_lr=0",
+    "method_kwargs.temperature=5",
+]
+
+
+def test_a_collapse_warns(settings, capsys):
+    done = runner.pretrain(settings(*COLLAPSING))
+    run = records.read(done.folder)
+    warned = {warning.name: warning.text for warning in run.warnings}
+    assert "collapse_loss" in warned
+    assert [w.name for w in run.warnings].count("collapse_loss") == 1
+    assert run.observations[-1].step == 23
+
+
+def test_a_collapse_stops_where_that_is_wanted(settings):
+    with pytest.raises(TrainingStopped, match=r"Stopped at step \d+ by lens.on_collapse=stop") as e:
+        runner.pretrain(settings(*COLLAPSING, "lens.on_collapse=stop"))
+    assert ".ckpt" in str(e.value)
+
+
+def test_the_composed_configuration_has_every_setting(composed):
+    cfg = composed("mocov3_margin.yaml", "lens.enabled=true", "lens.every=7")
+    assert lens_settings(cfg) == LensSettings(True, 7, "warn")
+
+
+def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    done = runner.pretrain(settings("loggers.tensorboard=true"))
+    events = event_accumulator.EventAccumulator(str(done.folder / "logs" / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()
+    assert "lens/effective_rank" in tags["scalars"]
+    assert {"lens/positive_angle", "lens/q", "lens/distance"} <= set(tags["histograms"])
+    seen = records.read(done.folder).observations[0].histograms["q"]
+    shown = events.Histograms("lens/q")[0].histogram_value
+    assert shown.num == seen.total
+    assert sum(shown.bucket) == seen.total
+    assert shown.bucket[0] == seen.counts[0]
+    pytest.importorskip("matplotlib")
+    assert "lens/angles" in tags["images"]
+
+
+def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    offline = ["wandb.enabled=true", "wandb.offline=true", "wandb.project=p", "wandb.entity=null"]
+    done = runner.pretrain(settings(*offline))
+    wandb.finish()
+    written = [p.name for p in (done.folder / "wandb").rglob("*")]
+    assert any(name.startswith("lens") and name.endswith(".png") for name in written) or any(
+        "angles" in name for name in written
+    )
