@@ -49,7 +49,7 @@ class Lens(host.pl.Callback):
         self._writer: Writer | None = None
         self._watching = ExitStack()
         self._sight: Sight | None = None
-        self._every = 1
+        self.interval = 1
         self._last_step = -1
         self._began = 0.0
         self._last: Observation | None = None
@@ -57,7 +57,7 @@ class Lens(host.pl.Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the run's file, or go on with it."""
         batches = trainer.num_training_batches
-        self._every = self.settings.interval(batches if math.isfinite(batches) else math.inf)
+        self.interval = self.settings.interval(batches if math.isfinite(batches) else math.inf)
         self._began = time.perf_counter()
         self._signs = Signs(grace_epochs=1.0 + float(_setting(pl_module, WARM_UP) or 0.0))
         if not trainer.is_global_zero:
@@ -69,12 +69,12 @@ class Lens(host.pl.Callback):
                 type(pl_module).__name__,
             )
         self._writer = Writer(self.folder or _folder_of(trainer))
-        self._writer.begin(_header(pl_module, self._every), first_step=trainer.global_step)
+        self._writer.begin(_header(pl_module, self.interval), first_step=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Begin to watch where this step is to be observed."""
         step = trainer.global_step
-        if step % self._every or step == self._last_step:
+        if step % self.interval or step == self._last_step:
             return
         # The first of the batches that gradients are accumulated from stands for all.
         self._last_step = step
@@ -158,7 +158,7 @@ class Lens(host.pl.Callback):
             observations=self.observations, seconds=self.seconds, training_seconds=whole
         )
         print(
-            f"Lens: {self.observations} observations, one every {self._every} steps, took "
+            f"Lens: {self.observations} observations, one every {self.interval} steps, took "
             f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%}): "
             f"{self._writer.path}",
             flush=True,

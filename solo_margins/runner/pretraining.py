@@ -21,7 +21,7 @@ WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
 def pretrain(cfg: DictConfig) -> RunResult:
     """Pretrain a backbone; see :func:`solo_margins.runner.pretrain`."""
     with explained():
-        cfg = _parse(cfg)
+        cfg = parse(cfg)
         host.pl.seed_everything(cfg.seed, workers=True)
         model = build_method(cfg)
         data = pretraining_data(cfg)
@@ -29,7 +29,8 @@ def pretrain(cfg: DictConfig) -> RunResult:
     return train(cfg, model, data, run)
 
 
-def _parse(cfg: DictConfig) -> DictConfig:
+def parse(cfg: DictConfig) -> DictConfig:
+    """Return a configuration that is checked and complete."""
     cfg = settings.own_copy(cfg)
     settings.require(cfg, ["method", "augmentations"])
     _check_method(cfg.method)
