@@ -1,7 +1,7 @@
 """The lens as a program.
 
-    python -m solo_margins.lens curves margins.angular=0.5 temperature=0.2
-    python -m solo_margins.lens report <run> [<run> …] output=report.html
+python -m solo_margins.lens curves margins.angular=0.5 temperature=0.2
+python -m solo_margins.lens report <run> [<run> …] output=report.html
 """
 
 from __future__ import annotations
