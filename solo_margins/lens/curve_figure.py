@@ -211,19 +211,19 @@ def _gradients(sheet: Any, settings: CurveSettings) -> None:
         1, 4, width_ratios=(1, 1, 1.12, 1.12)
     )
     margins, tau = settings.margins, settings.temperature
-    at_q = {"q": settings.q, "temperature": tau}
-    at_angle = {"degrees": settings.degrees, "temperature": tau}
+    at_q = (settings.q, tau)
+    at_angle = (settings.degrees, tau)
     _pair(
         by_angle,
-        curves.gradient_by_angle(Margins(), **at_q),
-        curves.gradient_by_angle(margins, **at_q),
+        curves.gradient_by_angle(Margins(), *at_q),
+        curves.gradient_by_angle(margins, *at_q),
     )
     by_angle.set_title(f"gradient against angle, q = {settings.q:g}")
     _along_angle(by_angle)
     _pair(
         by_probability,
-        curves.gradient_by_probability(Margins(), **at_angle),
-        curves.gradient_by_probability(margins, **at_angle),
+        curves.gradient_by_probability(Margins(), *at_angle),
+        curves.gradient_by_probability(margins, *at_angle),
     )
     by_probability.set_title(f"gradient against probability, θ = {settings.degrees:g}°")
     _along_probability(by_probability)
@@ -255,7 +255,7 @@ def _factors(sheet: Any, settings: CurveSettings) -> None:
     )
     weight, slope, probability, total = sheet.subplots(1, 4)
     margins, tau = settings.margins, settings.temperature
-    at_angle = {"degrees": settings.degrees, "temperature": tau}
+    at_angle = (settings.degrees, tau)
 
     weight.set_title("scale of positives, s · curve(θ)")
     _line(weight, curves.weight_by_angle(margins), color=CHOSEN, linewidth=2.4)
@@ -267,8 +267,8 @@ def _factors(sheet: Any, settings: CurveSettings) -> None:
     _limit(slope, found)
 
     probability.set_title(f"probability at θ = {settings.degrees:g}°")
-    positive = curves.probability_ratio(margins, **at_angle)
-    negative = curves.negative_ratio(margins, **at_angle)
+    positive = curves.probability_ratio(margins, *at_angle)
+    negative = curves.negative_ratio(margins, *at_angle)
     _line(probability, positive, color=CHOSEN, linewidth=2.4, label="positive: (1 − q′) / (1 − q)")
     _line(
         probability,
