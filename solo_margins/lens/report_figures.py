@@ -19,8 +19,8 @@ MOST_POINTS = 1000
 """Of a line; more than that cannot be told apart on a screen."""
 MOST_FRAMES = 120
 """Of a histogram over time, for each run."""
-FEW_POINTS = 40
-"""Up to here every point of a line is marked."""
+FEW_POINTS = 25
+"""Up to here every point of a plot's lines is marked."""
 NO_RUN = -1
 """The number of the run for lines that belong to none."""
 
@@ -100,7 +100,7 @@ def _trace(
 ) -> dict[str, Any]:
     return {
         "type": "scatter",
-        "mode": "lines+markers" if len(x) <= FEW_POINTS else "lines",
+        "mode": "lines",
         "name": name,
         "x": list(x),
         "y": list(y),
@@ -110,6 +110,15 @@ def _trace(
         "meta": {"run": run},
         **more,
     }
+
+
+def _marked(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mark the points of all lines if none has many: a single one would not be seen."""
+    few = max((len(trace["x"]) for trace in data), default=0) <= FEW_POINTS
+    for trace in data:
+        if few or len(trace["x"]) == 1:
+            trace["mode"] = "lines+markers"
+    return data
 
 
 def _name(run: ReportedRun, means: str) -> str:
@@ -140,7 +149,7 @@ def over_steps(
     if not data:
         return None
     layout = {"xaxis": axis("optimiser step"), "yaxis": axis(plain_label(unit), **(y or {}))}
-    return Figure(title, about, data, layout, legend, [each.name for each in quantities])
+    return Figure(title, about, _marked(data), layout, legend, [each.name for each in quantities])
 
 
 def margins_over_steps(runs: Sequence[ReportedRun], name: str, title: str) -> Figure | None:
@@ -161,7 +170,8 @@ def margins_over_steps(runs: Sequence[ReportedRun], name: str, title: str) -> Fi
     if not is_scheduled:
         return None
     layout = {"xaxis": axis("optimiser step"), "yaxis": axis(title)}
-    return Figure(f"{title} in use", "Scheduled: its value at every observation.", data, layout)
+    about = "Scheduled: its value at every observation."
+    return Figure(title.capitalize(), about, _marked(data), layout)
 
 
 def accuracies(runs: Sequence[ReportedRun], column: str, name: str) -> Figure | None:
@@ -176,7 +186,8 @@ def accuracies(runs: Sequence[ReportedRun], column: str, name: str) -> Figure | 
     if not data:
         return None
     layout = {"xaxis": axis("epoch"), "yaxis": axis("accuracy, %")}
-    return Figure(f"Validation accuracy, {name}", f"Column {column} of the logs.", data, layout)
+    title, about = f"Validation accuracy, {name}", f"Column {column} of the logs."
+    return Figure(title, about, _marked(data), layout)
 
 
 def histograms(
@@ -216,8 +227,7 @@ def histograms(
                 for step, found in thinned(seen, MOST_FRAMES)
             ]
             trace = _trace(place, _name(run, quantity.means), [], [], quantity.dash)
-            trace["mode"] = "lines"
-            trace["line"]["shape"] = "hvh"
+            trace["line"]["shape"] = "hv"
             if quantity.dash == "solid":
                 trace["fill"] = "tozeroy"
             trace["meta"]["frames"] = frames
@@ -302,16 +312,14 @@ def curves_of_settings(
             name = _name(runs[place], "")
             trace = _trace(place, name, _rounded(series.x), _rounded(series.y))
             # The same settings give the same line: those below stay visible at its sides.
-            trace["line"]["width"] = 2 + 2.5 * (len(runs) - 1 - place)
-            trace["mode"] = "lines"
+            trace["line"]["width"] = 2 + 4 * (len(runs) - 1 - place) / max(1, len(runs) - 1)
+            trace["line"]["simplify"] = False
             data.append(trace)
     if not data:
         return None
     legend = []
     if plain is not None:
-        trace = _trace(NO_RUN, "no margins", _rounded(plain.x), _rounded(plain.y), "dash")
-        trace["mode"] = "lines"
-        data.append(trace)
+        data.append(_trace(NO_RUN, "no margins", _rounded(plain.x), _rounded(plain.y), "dash"))
         legend = [("dash", "no margins")]
     layout = {"xaxis": axis(x_title), "yaxis": dict(y)}
     return Figure(title, about, data, layout, legend)

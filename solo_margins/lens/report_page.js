@@ -9,6 +9,7 @@
   const COLOURS = 10;
   // Of a sheet of paper without its margins, the smaller of A4 and Letter, and a card's padding.
   const PRINTED_WIDTH = 660;
+  const PRINTED_HEIGHT = 210; // three on a page
   const hidden = new Set();
   const steps = allSteps();
   let printing = print.matches;
@@ -41,9 +42,12 @@
     return trace.meta.frames.filter((each) => each.step <= step).pop();
   }
 
-  function centres(frame) {
+  // A histogram as a line that goes along its bins: their edges, and the last bin once more.
+  function outline(frame) {
+    if (!frame) return { x: [], y: [] };
     const width = (frame.high - frame.low) / frame.y.length;
-    return frame.y.map((_, place) => frame.low + (place + 0.5) * width);
+    const y = [...frame.y, frame.y[frame.y.length - 1]];
+    return { x: y.map((_, place) => frame.low + place * width), y };
   }
 
   function drawn(trace, colours, step) {
@@ -57,12 +61,7 @@
       marker: { ...trace.marker, color: colour },
     };
     if (trace.fill) copy.fillcolor = translucent(colour, 0.15);
-    if (frames) {
-      const frame = frameAt(trace, step);
-      copy.x = frame ? centres(frame) : [];
-      copy.y = frame ? frame.y : [];
-    }
-    return copy;
+    return frames ? { ...copy, ...outline(frameAt(trace, step)) } : copy;
   }
 
   function highest(figure, step) {
@@ -89,8 +88,8 @@
       xaxis: styledAxis(layout.xaxis, colours),
       yaxis: styledAxis(layout.yaxis, colours),
       autosize: !printing,
-      height: figure.wide ? 360 : 320,
-      margin: { l: 56, r: 16, t: 14, b: 48 },
+      height: printing ? PRINTED_HEIGHT : figure.wide ? 360 : 320,
+      margin: { l: 56, r: 26, t: 14, b: 48 },
       showlegend: false,
       hovermode: "x unified",
       font: { color: colours.text, size: 13, family: "system-ui, sans-serif" },

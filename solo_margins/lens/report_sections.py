@@ -210,7 +210,14 @@ def _loss(runs: Sequence[ReportedRun]) -> list[Figure | None]:
             [Quantity("loss_positive", "positives"), Quantity("loss_negative", "negatives", "dot")],
             "loss",
         ),
-        over_steps(runs, "Distance polarization", "", [Quantity("polarization_loss")], "penalty R"),
+        over_steps(
+            runs,
+            "Distance polarization",
+            "The penalty, before its weight.",
+            [Quantity("polarization_loss")],
+            "penalty R",
+            {"rangemode": "tozero"},
+        ),
         over_steps(
             runs,
             "Pairs inside the band",
@@ -261,6 +268,10 @@ def _margins(runs: Sequence[ReportedRun], notes: list[str]) -> list[Figure | Non
             Margins(), 0.5, tau or 1.0, POINTS, negatives_weight=1.0 if tau else 0.0
         )
     along_angle = {"rangemode": "tozero"}
+    strongest = max((margins.attenuation for margins in known.values()), default=0.0)
+    factor = axis("factor", rangemode="tozero")
+    if strongest > 0.75:
+        factor = axis("factor", type="log", tickvals=[1, 2, 5, 10, 20, 50, 100])
     figures = [
         curves_of_settings(
             runs,
@@ -285,7 +296,7 @@ def _margins(runs: Sequence[ReportedRun], notes: list[str]) -> list[Figure | Non
             "The factor 1 / (1 − αq) that keeps gradients alive as q nears 1.",
             attenuation,
             "probability q of the positive",
-            axis("factor", type="log", dtick="D2"),
+            factor,
         ),
     ]
     for figure in figures[:2]:

@@ -40,7 +40,7 @@ def header(**changes):
     }
 
 
-def observation(step, progress, speed=1.0, **scalars):
+def observation(step, progress, speed=1.0, margins=None, **scalars):
     """A look at a training that pulls positives together and uses more directions as it goes."""
     torch.manual_seed(step)
     done = 1 - math.exp(-3 * speed * progress)
@@ -76,7 +76,7 @@ def observation(step, progress, speed=1.0, **scalars):
             "q": Histogram.of(q, 0.0, 1.0, 50),
             "distance": Histogram.of(distance, 0.0, 1.0, 50),
         },
-        margins={"positive_scale": 2.0, "curvature": math.inf, "attenuation": 0.5 * progress},
+        margins=margins or {},
     )
 
 
@@ -105,8 +105,9 @@ def write_run(folder, looks=12, steps=1000, speed=1.0, settings=None, scalars=No
     writer.begin(header(**changes), first_step=0)
     for place in range(looks):
         progress = place / max(1, looks - 1)
-        seen = observation(round(progress * steps), progress, speed, **(scalars or {}))
-        writer.observation(seen)
+        step = round(progress * steps)
+        margins = {"curvature": math.inf, **header(**changes)["margins"]}
+        writer.observation(observation(step, progress, speed, margins, **(scalars or {})))
     writer.warning(Warned(steps // 2, "silenced", "11 % of the positives get no gradient."))
     writer.cost(observations=looks, seconds=0.05 * looks, training_seconds=0.1 * steps)
     return folder
