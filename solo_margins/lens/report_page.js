@@ -77,6 +77,7 @@
     return {
       ...axis, gridcolor: colours.grid, linecolor: colours.line, zerolinecolor: colours.line,
       tickcolor: colours.line, showline: true, exponentformat: "power",
+      spikecolor: colours.muted, spikethickness: 1, spikedash: "solid",
       title: { ...axis.title, standoff: 10 },
     };
   }

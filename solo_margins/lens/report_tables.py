@@ -37,7 +37,7 @@ def overview(runs: Sequence[ReportedRun]) -> str:
     rows = []
     for head, run in zip(run_heads(runs), runs, strict=True):
         last = [
-            f"{values[max(values)]:.2f} %" if values else "–"
+            f"{values[max(values)]:.2f}&nbsp;%" if values else "–"
             for values in (run.accuracies.get(column, {}) for column in ACCURACIES)
         ]
         seen = run.lens.observations
