@@ -169,9 +169,9 @@ def margins_over_steps(runs: Sequence[ReportedRun], name: str, title: str) -> Fi
             data.append(_trace(place, _name(run, ""), [step for step, _ in seen], values))
     if not is_scheduled:
         return None
-    layout = {"xaxis": axis("optimiser step"), "yaxis": axis(title)}
+    layout = {"xaxis": axis("optimiser step"), "yaxis": axis(plain_label(title))}
     about = "Scheduled: its value at every observation."
-    return Figure(title.capitalize(), about, _marked(data), layout)
+    return Figure(title[:1].upper() + title[1:], about, _marked(data), layout)
 
 
 def accuracies(runs: Sequence[ReportedRun], column: str, name: str) -> Figure | None:

@@ -72,13 +72,13 @@ class ReportedRun:
         known.update(header if isinstance(header, Mapping) else {})
         if self.lens.observations:
             known.update(self.lens.observations[-1].margins)
-        if not known:
-            return None
-        unknown = sorted(set(known) - set(FIELDS))
-        if unknown:
-            raise ValueError(f"{unknown[0]} is no setting of margins")
-        # JSON has no infinity: the lens writes it as a word.
-        return Margins(**{name: _infinite(value) for name, value in known.items()})
+        # Later versions may know other settings, and JSON has no infinity but a word for it.
+        given: dict[str, Any] = {
+            name: math.inf if value in ("inf", ".inf") else value
+            for name, value in known.items()
+            if name in FIELDS and value is not None
+        }
+        return Margins(**given) if known else None
 
     def band(self) -> tuple[float, float] | None:
         """Return between which distances the run penalises pairs, or None where it does not."""
@@ -94,10 +94,6 @@ class ReportedRun:
         if lower is None or upper is None or not (weight or penalised):
             return None
         return lower, upper
-
-
-def _infinite(value: Any) -> Any:
-    return math.inf if value in ("inf", ".inf") else value
 
 
 def _number(value: Any) -> float | None:

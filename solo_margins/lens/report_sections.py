@@ -302,7 +302,13 @@ def _margins(runs: Sequence[ReportedRun], notes: list[str]) -> list[Figure | Non
     for figure in figures[:2]:
         if figure is not None:
             figure.layout["xaxis"].update(range=[0, 180], dtick=30)
-    return [*figures, *(margins_over_steps(runs, name, title) for name, title in SCHEDULED.items())]
+    seen = {name for run in runs for each in run.lens.observations for name in each.margins}
+    names = [*SCHEDULED, *sorted(seen - set(SCHEDULED))]
+    scheduled = [
+        margins_over_steps(runs, name, SCHEDULED.get(name, name.replace("_", " ")))
+        for name in names
+    ]
+    return [*figures, *scheduled]
 
 
 def _others(runs: Sequence[ReportedRun], drawn: Sequence[Section]) -> list[Figure]:

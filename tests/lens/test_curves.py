@@ -11,7 +11,7 @@ from PIL import Image
 
 from solo_margins.lens import curves
 from solo_margins.lens.__main__ import main
-from solo_margins.lens.curve_figure import parse
+from solo_margins.lens.curve_settings import parse
 from solo_margins.lens.files import complete_file
 from solo_margins.losses import Margins
 from solo_margins.losses.byol import byol_curv_loss_func
@@ -228,6 +228,13 @@ def test_the_picture_is_drawn(tmp_path, capsys):
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
     # The chosen margins, and the line that says what the subtractive one amounts to.
     assert {(0xC2, 0x41, 0x0C), (0x1D, 0x4E, 0xD8)} <= colours
+
+
+def test_the_ends_of_the_range_are_drawn(tmp_path):
+    """At q = 1 there is no gradient without margins, and so no ratio."""
+    given = ["q=1", "degrees=0", "margins.attenuation=1", "margins.angular=3.141592653589793"]
+    main(["curves", *given, f"output={tmp_path / 'ends.svg'}"])
+    assert "no gradient to multiply" in (tmp_path / "ends.svg").read_text()
 
 
 def test_nothing_is_left_behind_where_writing_fails(tmp_path):

@@ -328,13 +328,31 @@ def test_long_runs_are_thinned(tmp_path):
     assert thinned([1, 2, 3], 3) == [1, 2, 3]
 
 
+def test_a_header_of_wrong_kinds_is_survived(tmp_path):
+    folder = write_run(
+        tmp_path / "run",
+        looks=2,
+        margins={"curvature": None},
+        versions=["torch"],
+        polarization="on",
+        temperature="warm",
+        seed={"a": 1},
+        host=3,
+    )
+    plots = by_title(report(tmp_path, folder))
+    assert "Angles" in plots
+    assert set(plots["Weight of a positive by its angle"]["data"][0]["y"]) == {2.0}
+
+
 def test_a_scheduled_margin_is_drawn(tmp_path):
     folder = tmp_path / "run"
     writer = Writer(folder)
     writer.begin(header(margins={"angular": 0.0}), first_step=0)
     for step in range(3):
-        writer.observation(observation(step, 0.0, margins={"angular": 0.1 * step, "curvature": 1}))
+        margins = {"angular": 0.1 * step, "curvature": 1, "of_the_future": 2.0 * step}
+        writer.observation(observation(step, 0.0, margins=margins))
     plots = by_title(report(tmp_path, folder))
+    assert plots["Of the future"]["data"][0]["y"] == [0.0, 2.0, 4.0]
     assert plots["Angular margin m₁, rad"]["data"][0]["y"] == [0.0, 0.1, 0.2]
     assert "Curvature c" not in plots
 
