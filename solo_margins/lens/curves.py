@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import Margins
-from solo_margins.losses._objectives import InfoNCE
+from solo_margins.losses._objectives import InfoNCE, RowTerms
 
 POINTS = 181
 TEMPERATURE = 0.2
 CURVATURES = (1 / 3, 0.5, 0.7, 1.0, 1.5, 2.5, 5.0, math.inf)
 """Those of the margins paper (§5.3)."""
+ATTENUATIONS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,28 @@ def _probabilities(points: int) -> Tensor:
     return torch.linspace(0.0, 1.0, points, dtype=torch.float64)
 
 
-def _rows(margins: Margins, cosine: Tensor, sine: Tensor, q: Tensor, temperature: float) -> Tensor:
-    """Return the gradient of positives by their logit, where q is that without margins."""
+def _rows(
+    margins: Margins,
+    cosine: Tensor,
+    sine: Tensor,
+    q: Tensor,
+    temperature: float,
+    negatives_weight: float = 1.0,
+) -> RowTerms:
+    """Return what a row's gradients are by their logits, where q is that without margins."""
     plain = cosine / temperature
     # The negatives that give the positive this probability when there are no margins.
     log_negatives = plain + torch.log1p(-q) - q.log()
     shifted = margins.similarity(cosine, sine) / temperature
-    return InfoNCE(margins)(shifted, log_negatives, 1, 1).to_positives
+    return InfoNCE(margins, negatives_weight)(shifted, log_negatives, 1, 1)
 
 
 def positive_gradient(
-    margins: Margins, angle: Tensor, q: Tensor, temperature: float = TEMPERATURE
+    margins: Margins,
+    angle: Tensor,
+    q: Tensor,
+    temperature: float = TEMPERATURE,
+    negatives_weight: float = 1.0,
 ) -> Tensor:
     r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive.
 
@@ -60,10 +72,11 @@ def positive_gradient(
         angle: of the pair, in [0, π].
         q: the positive's probability without margins, in [0, 1].
         temperature: τ.
+        negatives_weight: β; 0 where there are positives only, as in BYOL.
     """
     angle, q = torch.broadcast_tensors(angle, q)
     cosine, sine = angle.cos(), angle.sin()
-    mass = _rows(margins, cosine, sine, q, temperature)
+    mass = _rows(margins, cosine, sine, q, temperature, negatives_weight).to_positives
     by_angle = mass * margins.slope(cosine, sine) * margins.angle_weight(angle)
     return (by_angle / temperature).abs()
 
@@ -74,12 +87,18 @@ def negative_gradient(angle: Tensor, q: Tensor, temperature: float = TEMPERATURE
 
 
 def gradient_by_angle(
-    margins: Margins, q: float = 0.5, temperature: float = TEMPERATURE, points: int = POINTS
+    margins: Margins,
+    q: float = 0.5,
+    temperature: float = TEMPERATURE,
+    points: int = POINTS,
+    negatives_weight: float = 1.0,
 ) -> Series:
     """Return the gradient of a positive against its angle in degrees (Fig. 1)."""
     angle = _angles(points)
-    probability = torch.full_like(angle, q)
-    return Series(angle.rad2deg(), positive_gradient(margins, angle, probability, temperature))
+    found = positive_gradient(
+        margins, angle, torch.full_like(angle, q), temperature, negatives_weight
+    )
+    return Series(angle.rad2deg(), found)
 
 
 def gradient_by_probability(
@@ -113,8 +132,28 @@ def probability_ratio(
     """Return (1 − q') / (1 − q), attenuation included, against q (Eq. 12, 14, 20; Fig. 2)."""
     q = _probabilities(points)[:-1]
     angle = torch.full_like(q, math.radians(degrees))
-    cosine, sine = angle.cos(), angle.sin()
-    return Series(q, _rows(margins, cosine, sine, q, temperature) / (1.0 - q))
+    found = _rows(margins, angle.cos(), angle.sin(), q, temperature).to_positives
+    return Series(q, found / (1.0 - q))
+
+
+def negative_ratio(
+    margins: Margins, degrees: float = 60.0, temperature: float = TEMPERATURE, points: int = POINTS
+) -> Series:
+    r"""Return :math:`q'_{ij} / q_{ij}`, by what margins multiply a negative's gradient, against q.
+
+    The negative's own probability does not matter: margins change that of all negatives of a row
+    by one factor (Eq. 12, 14, 20; Fig. 2).
+
+    Args:
+        margins: the margins.
+        degrees: angle of the positive.
+        temperature: τ.
+        points: how many probabilities of the positive, the last one left out.
+    """
+    q = _probabilities(points)[:-1]
+    angle = torch.full_like(q, math.radians(degrees))
+    found = _rows(margins, angle.cos(), angle.sin(), q, temperature).to_negatives
+    return Series(q, found / (1.0 - q))
 
 
 def total_ratio(
@@ -145,3 +184,12 @@ def attenuation_by_probability(margins: Margins, points: int = POINTS) -> Series
     """Return the factor 1 / (1 − αq) against q, without its end at q = 1 (Eq. 20, 21)."""
     q = _probabilities(points)[:-1]
     return Series(q, margins.attenuation_factor(1.0 - q))
+
+
+def attenuations_by_strength(margins: Margins, points: int = POINTS) -> dict[float, Series]:
+    """Return the factor for several α and that of ``margins``, smallest first."""
+    chosen = sorted({*ATTENUATIONS, margins.attenuation})
+    return {
+        alpha: attenuation_by_probability(replace(margins, attenuation=alpha), points)
+        for alpha in chosen
+    }

@@ -182,7 +182,7 @@ def read(folder: Path) -> LensRun:
             continue
         try:
             _add(run, json.loads(line))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             # What is complete ends with a newline, so that the last part is empty.
             state = "half-written" if number == len(lines) else "unreadable"
             run.problems.append(f"{path}: line {number} is {state} and left out.")

@@ -1,0 +1,287 @@
+"""Curves against the paper's equations and the gradients of the losses; the figure as a command."""
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from solo_margins.lens import curves
+from solo_margins.lens.__main__ import main
+from solo_margins.lens.curve_settings import parse
+from solo_margins.lens.files import complete_file
+from solo_margins.losses import Margins
+from solo_margins.losses.byol import byol_curv_loss_func
+from solo_margins.losses.generalized import generalized_info_nce_loss_func
+from solo_margins.runner.program import run_as_program
+
+MARGINS = [
+    Margins(),
+    Margins(angular=0.5),
+    Margins(subtractive=0.4),
+    Margins(angular=0.3, subtractive=0.2, positive_scale=3.0, curvature=1.5),
+    Margins(attenuation=0.5),
+    Margins(attenuation=0.8, attenuation_type="II", angular=0.2),
+    Margins(curvature=0.5, curve="root", angular=1.0, beyond_pi="monotone"),
+]
+TAU = 0.2
+
+
+def naive_curve(angle, margins):
+    """Eq. 18."""
+    if math.isinf(margins.curvature):
+        return 1.0
+    if margins.curve == "power":
+        return 1 - (angle / math.pi) ** margins.curvature
+    return (1 - angle / math.pi) ** (1 / margins.curvature)
+
+
+def naive_probability(angle, q, margins):
+    """The positive's q', Eq. 7 to 9, from q and one negative that gives it."""
+    plain = math.exp(math.cos(angle) / TAU)
+    negative = plain * (1 - q) / q
+    shifted = math.cos(angle + margins.angular)
+    if margins.beyond_pi == "monotone" and angle + margins.angular > math.pi:
+        shifted = -2 - shifted
+    positive = math.exp((shifted - margins.subtractive) / TAU)
+    return positive / (positive + negative)
+
+
+def naive_gradient(angle, q, margins):
+    """Eq. 11, times the weights of Eq. 19 to 21."""
+    changed = naive_probability(angle, q, margins)
+    attenuation = 1 / (1 - margins.attenuation * changed)
+    weight = margins.positive_scale * naive_curve(angle, margins) * attenuation
+    return abs(weight * (1 - changed) * math.sin(angle + margins.angular) / TAU)
+
+
+def close(found, expected):
+    torch.testing.assert_close(
+        found, torch.as_tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("margins", MARGINS, ids=repr)
+def test_gradients_follow_the_equations(margins):
+    by_angle = curves.gradient_by_angle(margins, q=0.3, temperature=TAU, points=19)
+    expected = [naive_gradient(math.radians(x), 0.3, margins) for x in by_angle.x.tolist()]
+    close(by_angle.y, expected)
+    by_probability = curves.gradient_by_probability(
+        margins, degrees=40.0, temperature=TAU, points=11
+    )
+    inner = by_probability.x.tolist()[1:-1]
+    close(by_probability.y[1:-1], [naive_gradient(math.radians(40), q, margins) for q in inner])
+    degrees, q, found = curves.gradient_map(margins, TAU, points=5)
+    assert found.shape == (5, 5)
+    assert torch.isfinite(found).all()
+    expected = naive_gradient(math.radians(degrees[1]), q[3].item(), margins)
+    assert found[3, 1].item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_without_margins_it_is_equation_10():
+    found = curves.gradient_by_angle(Margins(), q=0.25, temperature=TAU, points=7)
+    close(found.y, [0.75 * math.sin(math.radians(x)) / TAU for x in found.x.tolist()])
+
+
+@pytest.mark.parametrize("margins", MARGINS, ids=repr)
+def test_factors_follow_equations_12_14_and_20(margins):
+    angle = math.radians(60.0)
+    positive = curves.probability_ratio(margins, 60.0, TAU, points=11)
+    negative = curves.negative_ratio(margins, 60.0, TAU, points=11)
+    for place, q in list(enumerate(positive.x.tolist()))[1:]:
+        changed = naive_probability(angle, q, margins)
+        attenuation = 1 / (1 - margins.attenuation * changed)
+        # Negatives share what the positive leaves, with margins as without.
+        for_negatives = attenuation if margins.attenuation_type == "I" else 1.0
+        ratio = (1 - changed) / (1 - q)
+        assert positive.y[place].item() == pytest.approx(attenuation * ratio, rel=1e-9)
+        assert negative.y[place].item() == pytest.approx(for_negatives * ratio, rel=1e-9)
+    slope = curves.slope_ratio(margins, points=7)
+    for degrees, found in zip(slope.x.tolist(), slope.y.tolist(), strict=True):
+        expected = math.sin(math.radians(degrees) + margins.angular)
+        if margins.beyond_pi == "monotone":
+            expected = abs(expected)
+        assert found == pytest.approx(expected / math.sin(math.radians(degrees)), abs=1e-9)
+    total = curves.total_ratio(margins, 0.3, TAU, points=7)
+    for degrees, found in zip(total.x.tolist(), total.y.tolist(), strict=True):
+        angle = math.radians(degrees)
+        plain = naive_gradient(angle, 0.3, Margins())
+        assert found == pytest.approx(naive_gradient(angle, 0.3, margins) / plain, rel=1e-9)
+
+
+def test_a_subtractive_margin_is_the_attenuation_of_equation_14():
+    alpha = 1 - math.exp(-0.3 / TAU)
+    found = curves.probability_ratio(Margins(subtractive=0.3), 75.0, TAU, points=11)
+    close(found.y, [1 / (1 - alpha * q) for q in found.x.tolist()])
+    same = curves.attenuation_by_probability(Margins(attenuation=alpha), points=11)
+    close(found.y, same.y)
+
+
+def query_and_keys(angle, negative=1.9):
+    """Two queries in the plane of their keys: each key is the other's negative."""
+    query = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    turned = torch.tensor(
+        [
+            [math.cos(angle), math.sin(angle)],
+            [math.cos(negative), math.sin(negative)],
+        ],
+        dtype=torch.float64,
+    )
+    return query.requires_grad_(), turned
+
+
+@pytest.mark.parametrize("margins", MARGINS, ids=repr)
+@pytest.mark.parametrize("degrees", [5.0, 60.0, 130.0])
+def test_gradients_are_those_of_the_loss(margins, degrees):
+    """The pull of the first row along the circle is the curves' positive plus its negative."""
+    angle, other = math.radians(degrees), 1.9
+    query, keys = query_and_keys(angle, other)
+    generalized_info_nce_loss_func(query, keys, TAU, margins=margins).backward()
+    # Turning the query by t makes both angles smaller by t; the loss is a mean over two rows.
+    by_turning = 2 * query.grad[0, 1].item()
+    plain = math.exp(math.cos(angle) / TAU)
+    negative = math.exp(math.cos(other) / TAU)
+    q = torch.tensor(plain / (plain + negative), dtype=torch.float64)
+    row = curves._rows(
+        margins,
+        torch.tensor(math.cos(angle), dtype=torch.float64),
+        torch.tensor(math.sin(angle), dtype=torch.float64),
+        q,
+        TAU,
+    )
+    pulled = curves.positive_gradient(
+        margins, torch.tensor(angle, dtype=torch.float64), q, TAU
+    ).item()
+    if math.sin(angle + margins.angular) < 0 and margins.beyond_pi == "cosine":
+        pulled = -pulled
+    pushed = row.to_negatives.item() * math.sin(other) / TAU
+    assert by_turning == pytest.approx(pushed - pulled, rel=1e-8, abs=1e-10)
+
+
+def test_without_negatives_it_is_the_gradient_of_byol():
+    margins = Margins(positive_scale=2.0, curvature=1.5, angular=0.2)
+    for degrees in (10.0, 80.0, 150.0):
+        query, keys = query_and_keys(math.radians(degrees))
+        byol_curv_loss_func(query[:1], keys[:1], margins).backward()
+        angle = torch.tensor(math.radians(degrees), dtype=torch.float64)
+        found = curves.positive_gradient(
+            margins, angle, torch.tensor(0.5).double(), 1.0, negatives_weight=0.0
+        )
+        # BYOL's loss is 2 - 2 cos.
+        assert 2 * found.item() == pytest.approx(abs(query.grad[0, 1].item()), rel=1e-9)
+
+
+def test_families_hold_the_chosen_one():
+    margins = Margins(curvature=3.3, attenuation=0.4, positive_scale=2.0)
+    weights = curves.weights_by_curvature(margins)
+    assert list(weights) == sorted([*curves.CURVATURES, 3.3])
+    close(weights[1.0].y, (2 * (1 - weights[1.0].x / 180)).tolist())
+    factors = curves.attenuations_by_strength(margins)
+    assert list(factors) == sorted([*curves.ATTENUATIONS, 0.4])
+    close(factors[0.4].y, [1 / (1 - 0.4 * q) for q in factors[0.4].x.tolist()])
+
+
+@pytest.mark.parametrize("word", ["inf", ".inf", "infinity"])
+def test_settings_are_read(word):
+    given = ["margins.angular=0.25", f"margins.curvature={word}", "margins.attenuation_type=II"]
+    found = parse([*given, "temperature=0.1", "q=1", "degrees=0", "output=a/b.SVG"])
+    assert found.margins == Margins(angular=0.25, attenuation_type="II")
+    assert (found.temperature, found.q, found.degrees) == (0.1, 1.0, 0.0)
+    assert str(found.output) == "a/b.SVG"
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("margins.scale=2", r"'margins.scale=2' is no setting .*margins.angular, .*output\."),
+        ("angular=2", r"'angular=2' is no setting of the form key=value"),
+        ("margins.angular", r"'margins.angular' is no setting"),
+        ("margins.angular=x", r"^margins\.angular must be a number in \[0, π\], got 'x'"),
+        ("margins.attenuation=nan", r"^margins\.attenuation must be .* got nan"),
+        ("margins.subtractive=inf", r"^margins\.subtractive must be a number >= 0, got inf"),
+        ("margins.attenuation_type=3", r"^margins\.attenuation_type must be 'I' or 'II', got '3'"),
+        ("temperature=0", r"^temperature must be a number > 0, got 0"),
+        ("q=1.5", r"^q must be a number in \[0, 1\], got 1\.5"),
+        ("degrees=-1", r"^degrees must be a number in \[0, 180\], got -1"),
+        ("degrees=", r"^degrees must be a number in \[0, 180\], got ''"),
+        ("output=a.jpg", r"^output must be a file that ends with \.png, \.pdf or \.svg"),
+        ("output=", r"^output must be a file that ends with"),
+    ],
+)
+def test_mistakes_are_refused(argument, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        parse([argument])
+    assert "\n" not in str(caught.value)
+
+
+def test_the_picture_is_drawn(tmp_path, capsys):
+    output = tmp_path / "new" / "curves.png"
+    given = ["margins.angular=0.5", "margins.subtractive=0.2", "margins.curvature=1.5"]
+    main(["curves", *given, "margins.attenuation=1", f"output={output}"])
+    assert capsys.readouterr().out == f"Written: {output}\n"
+    assert [path.name for path in output.parent.iterdir()] == ["curves.png"]
+    with Image.open(output) as picture:
+        assert picture.width > 1500
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
+    # The chosen margins, and the line that says what the subtractive one amounts to.
+    assert {(0xC2, 0x41, 0x0C), (0x1D, 0x4E, 0xD8)} <= colours
+
+
+def test_the_ends_of_the_range_are_drawn(tmp_path):
+    """At q = 1 there is no gradient without margins, and so no ratio."""
+    given = ["q=1", "degrees=0", "margins.attenuation=1", "margins.angular=3.141592653589793"]
+    main(["curves", *given, f"output={tmp_path / 'ends.svg'}"])
+    assert "no gradient to multiply" in (tmp_path / "ends.svg").read_text()
+
+
+def test_nothing_is_left_behind_where_writing_fails(tmp_path):
+    kept = tmp_path / "kept.svg"
+    kept.write_text("an older picture")
+
+    def interrupted(path):
+        with complete_file(path) as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    for path in (kept, tmp_path / "new.png"):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(path)
+    assert kept.read_text() == "an older picture"
+    assert list(tmp_path.iterdir()) == [kept]
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        parse([f"output={tmp_path / 'folder.png'}"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["draw"], ["--help"]])
+def test_the_program_says_how_it_is_used(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_as_program(main, arguments)
+    assert ended.value.code == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error: Say what to show: python -m solo_margins.lens curves")
+    assert all(repr(argument) in line for argument in arguments)
+
+
+def test_a_missing_package_is_named(tmp_path):
+    code = (
+        "import runpy, sys; sys.modules['matplotlib'] = None; sys.argv[1:] = ['curves'];"
+        "runpy.run_module('solo_margins.lens', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert "matplotlib" in line
+    assert "pip install solo-margins[lens]" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_scale_alone_multiplies_every_gradient():
+    plain = curves.gradient_by_angle(Margins(angular=0.2), points=9)
+    scaled = curves.gradient_by_angle(replace(Margins(angular=0.2), positive_scale=7.0), points=9)
+    close(scaled.y, (7 * plain.y).tolist())
