@@ -1,4 +1,4 @@
-"""Pretrain on the digits with and without margins, probe both, and print and plot the result.
+"""Pretrain on the digits with and without margins, probe both, and print, plot and report it.
 
 Every step is a command that a user would type; it is printed before it runs.
 """
@@ -59,6 +59,7 @@ def pretrain_and_probe(variant: str, folder: Path, extra: list[str]) -> dict[str
         "mocov3_margin.yaml",
         f"variant={variant}",
         f"checkpoint.dir={folder}",
+        "lens.enabled=true",
         *extra,
     )
     checkpoint = found(r"Checkpoint: (.+)", output)
@@ -144,6 +145,12 @@ def main() -> None:
     results = [pretrain_and_probe(variant, folder, extra) for variant in VARIANTS]
     plot(results, folder / "demo.png")
     (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    report = folder / "report.html"
+    run(
+        *("-m", "solo_margins.lens", "report"),
+        *(str(Path(result["checkpoint"]).parent) for result in results),
+        f"output={report}",
+    )
 
     print(f"\n{'':34s} {'linear probe':>12s} {'kNN (k=20)':>11s} {'pretraining':>12s}")
     for result in results:
@@ -156,7 +163,8 @@ def main() -> None:
         print(f"\n{VARIANTS[result['variant']]}")
         print(f"  checkpoint  {result['checkpoint']}")
         print(f"  logs        {result['logs']}")
-    print(f"\nplot     {folder / 'demo.png'}")
+    print(f"\nreport   {report}")
+    print(f"plot     {folder / 'demo.png'}")
     print(f"results  {folder / 'results.json'}")
     print(f"It took {(time.perf_counter() - began) / 60:.1f} minutes.")
 

@@ -137,9 +137,17 @@ def _gradients(runs: Sequence[ReportedRun]) -> list[Figure | None]:
         over_steps(
             runs,
             "Silenced positives",
-            "Positives whose gradient is next to nothing.",
+            "Positives to which the curve leaves less than a tenth of their gradient.",
             [Quantity("silenced_positives", factor=PERCENT)],
             "share of positives, %",
+            from_zero,
+        ),
+        over_steps(
+            runs,
+            "Saturated rows",
+            "Rows whose q is above 0.99: their gradient vanishes.",
+            [Quantity("saturated_q", factor=PERCENT)],
+            "share of rows, %",
             from_zero,
         ),
         over_steps(
@@ -222,8 +230,8 @@ def _loss(runs: Sequence[ReportedRun]) -> list[Figure | None]:
             runs,
             "Pairs inside the band",
             "What the penalty acts on.",
-            [Quantity("pairs_in_band")],
-            "pairs",
+            [Quantity("pairs_in_band", factor=PERCENT)],
+            "share of pairs, %",
             {"rangemode": "tozero"},
         ),
     ]

@@ -61,7 +61,7 @@ def by_title(text):
 
 
 def test_a_report_shows_everything(tmp_path, capsys):
-    scalars = {"polarization_loss": 0.01, "pairs_in_band": 40.0, "new_thing": 3.0}
+    scalars = {"polarization_loss": 0.01, "pairs_in_band": 0.4, "new_thing": 3.0}
     band = {"weight": 1.0, "lower": 0.2, "upper": 0.4}
     one = write_run(tmp_path / "one", scalars=scalars, polarization=band)
     two = write_run(tmp_path / "two", looks=5, settings={"seed": 2}, seed=2)

@@ -28,7 +28,7 @@ def browser():
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     band = {"weight": 1.0, "lower": 0.2, "upper": 0.4}
-    scalars = {"polarization_loss": 0.01, "pairs_in_band": 40.0}
+    scalars = {"polarization_loss": 0.01, "pairs_in_band": 0.4}
     one = write_run(folder / HOSTILE, looks=6, polarization=band, scalars=scalars)
     two = write_run(folder / "two", looks=4, steps=500, settings={"seed": 2})
     output = folder / "report.html"
