@@ -87,9 +87,7 @@ def main() -> None:
     )
     for config in ("mocov3_margin.yaml", "simclr_margin.yaml", "byol_curv.yaml"):
         with tempfile.TemporaryDirectory() as folder:
-            plain, observed, number = measure(
-                config, arguments.set, arguments.steps, Path(folder)
-            )
+            plain, observed, number = measure(config, arguments.set, arguments.steps, Path(folder))
         share = (observed - plain) / (every * plain)
         print(
             f"{config.removesuffix('.yaml'):14s} step {1000 * plain:6.1f} ms, observed "

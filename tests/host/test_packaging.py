@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from solo_margins.host.detect import host_folder
+from solo_margins.lens import records
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -158,6 +159,8 @@ def test_untouched_programs_of_the_host_train_and_probe_our_method(
         "max_epochs=1",
         "scheduler.warmup_epochs=0",
         "knn_eval.enabled=true",
+        "lens.enabled=true",
+        "lens.every=1",
         f"checkpoint.dir={tmp_path / 'runs'}",
         "limit_train_batches=2",
     ]
@@ -165,6 +168,7 @@ def test_untouched_programs_of_the_host_train_and_probe_our_method(
     [checkpoint] = (tmp_path / "runs" / "mocov3_margin").rglob("*.ckpt")
     args = json.loads((checkpoint.parent / "args.json").read_text())
     assert args["method"] == "mocov3_margin"
+    assert len(records.read(checkpoint.parent).observations) == 2
     if "editable" in request.node.name:
         return
 

@@ -11,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from solo_margins import host
+from solo_margins.lens import records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,16 +87,25 @@ def test_our_configurations_are_found_from_anywhere(start, finish):
     assert "method: mocov3_margin" in done.out
 
 
-def test_two_processes_train_one_run(start, finish, written, tmp_path):
+# The host's own method too, whose loss the lens repeats in every process.
+@pytest.mark.parametrize("method", ["mocov3_margin", "mocov3"])
+def test_two_processes_train_one_run(start, finish, written, tmp_path, method):
     settings = ("accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=1", "++run_id=pair")
-    done = finish(start(ROOT / "main_pretrain.py", *written, *settings))
+    lens = "++lens={enabled: true, every: 1, on_collapse: stop}"
+    done = finish(start(ROOT / "main_pretrain.py", *written, *settings, f"method={method}", lens))
     assert done.code == 0, done.err
-    [folder] = tmp_path.glob("runs/mocov3_margin/*")
+    [folder] = tmp_path.glob(f"runs/{method}/*")
     assert folder.name == "pair"
     [checkpoint] = folder.glob("*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
     assert [path.name for path in (folder / "logs").iterdir()] == ["version_0"]
     assert done.out.count("Checkpoint: ") == 1
+    assert done.out.count("Lens: 2 observations") == 1
+    seen = records.read(folder).observations
+    assert [one.step for one in seen] == [0, 1]
+    # Rows of the first process against the keys of both: 15 negatives each.
+    angles = seen[0].histograms
+    assert angles["negative_angle"].total == 15 * angles["positive_angle"].total
 
 
 def test_linear_probing_of_a_checkpoint(start, finish, written, linear_config, tmp_path):
