@@ -22,6 +22,10 @@ ACCURACIES = {"val_acc1": "online classifier", "val_knn_acc1": "kNN"}
 """Columns of ``metrics.csv`` that are drawn, and their names."""
 
 
+NUMBERED = re.compile(r"run-[0-9a-f]{8}")
+"""How the runner calls the folder of a run that the user has not named."""
+
+
 @dataclass
 class ReportedRun:
     """All that a report shows of a run."""
@@ -124,6 +128,7 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
     for run in runs:
         notes.extend(run.notes)
     runs = [run for run in runs if not run.is_empty]
+    _use_names_for_numbers(runs)
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
         notes.append(
@@ -131,6 +136,14 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
             "are not on one scale."
         )
     return runs, notes
+
+
+def _use_names_for_numbers(runs: Sequence[ReportedRun]) -> None:
+    """Label a run whose folder is but a number by its name, where no other run has that name."""
+    names = [run.described("name") for run in runs]
+    for run, name in zip(runs, names, strict=True):
+        if NUMBERED.fullmatch(run.label) and name != "–" and names.count(name) == 1:
+            run.label = name
 
 
 def labels(folders: Iterable[Path]) -> list[str]:

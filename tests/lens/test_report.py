@@ -391,3 +391,16 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path, capsys):
     (folder / "lens.jsonl").mkdir()
     report(tmp_path, folder)
     assert "lens.jsonl cannot be read (Is a directory)." in capsys.readouterr().err
+
+
+def test_runs_that_nobody_named_are_shown_by_what_they_are(tmp_path):
+    named = [
+        write_run(tmp_path / "run-0123abcd", name="baseline"),
+        write_run(tmp_path / "run-4567abcd", name="margins"),
+        write_run(tmp_path / "chosen", name="other"),
+    ]
+    runs, _ = load_runs(named)
+    assert [run.label for run in runs] == ["baseline", "margins", "chosen"]
+    twice = write_run(tmp_path / "run-89ababcd", name="baseline")
+    runs, _ = load_runs([*named, twice])
+    assert [run.label for run in runs] == ["run-0123abcd", "margins", "chosen", "run-89ababcd"]
