@@ -81,6 +81,8 @@ def main() -> None:
         print(f"{len(jobs) - len(left)} of {len(jobs)} cells are done, {len(left)} to run.")
         try:
             run(left, plan, arguments.processes)
+        except BlockingIOError as error:
+            sys.exit(f"Error: {error}")
         except RuntimeError as error:
             failure = str(error)
     if not plan.file.exists():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -132,12 +134,16 @@ def run(jobs: Sequence[Job], plan: Plan, processes: int) -> None:
 
     Raises:
         RuntimeError: jobs failed; the others have been run.
+        BlockingIOError: another process runs jobs in the same folder.
     """
     from tqdm import tqdm
 
     context = multiprocessing.get_context("spawn")
     failures = []
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with (
+        _alone(plan.work),
+        ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool,
+    ):
         pending = {pool.submit(run_one, job, plan): job for job in jobs}
         try:
             with tqdm(total=len(jobs), desc="cells", unit="cell", smoothing=0) as bar:
@@ -152,6 +158,32 @@ def run(jobs: Sequence[Job], plan: Plan, processes: int) -> None:
             raise
     if failures:
         raise RuntimeError(f"{len(failures)} of {len(jobs)} cells failed, the first: {failures[0]}")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from running the same jobs in the same folders at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"Another process runs cells in {folder}: wait for it, or choose another --work."
+            ) from None
+        yield
+
+
+def _end_with_parent() -> None:
+    """Let a worker end when the process that started it was killed, instead of going on alone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_one(job: Job, plan: Plan) -> None:

@@ -1,9 +1,15 @@
 """The papers' grids: every cell composes, runs once, and makes tables and figures by itself."""
 
+import contextlib
 import csv
 import io
 import itertools
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -105,7 +111,59 @@ def test_a_grid_runs_and_continues(plan):
     assert second.figures["steps"] == 2
     assert 0 < second.figures["linear_acc1"] < 100
     assert first.figures["linear_acc1"] != second.figures["linear_acc1"]
-    assert not list(plan.work.iterdir()), "checkpoints of finished cells are removed"
+    left = [path.name for path in plan.work.iterdir()]
+    assert left == [".lock"], "checkpoints of finished cells are removed"
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from solo_margins.reproduction.experiments import Cell
+from solo_margins.reproduction.running import Job, Plan, Preset, run
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    preset = Preset("long", ("max_epochs=10000", "data.num_workers=0"), probe="fast")
+    job = Job(Cell("simclr_margin", "digits", "baseline"), 1, ("digits",))
+    run([job], Plan(preset, folder / "results.jsonl", folder / "work", ()), 1)
+"""
+
+
+def test_a_grid_that_is_killed_leaves_nobody_at_work(plan, tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    mark = f"mark-{tmp_path.name}"
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(script), str(tmp_path)],
+        env={**os.environ, "REPRODUCTION_TEST": mark, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: list(tmp_path.glob("work/*/*/*/args.json")), 120)
+        assert len(marked(mark)) >= 2
+        with pytest.raises(BlockingIOError, match="Another process runs cells in"):
+            run(jobs_of([BASELINE], seeds=[1]), plan, processes=1)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not marked(mark), 30)
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def marked(text):
+    """Return the running processes whose environment holds a text."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 def test_a_cell_that_fails_is_named_and_the_others_run(plan):
