@@ -33,6 +33,11 @@ def test_what_is_left_of_an_image(name, size, features, left):
     assert size_before_the_average(network, size) == ((1, features), left)
 
 
+def test_a_stem_that_halves_the_image():
+    network = BACKBONES["narrow_resnet10"]("mocov3_margin", stem_stride=2)
+    assert size_before_the_average(network, 32) == ((1, 128), 2)
+
+
 @pytest.mark.parametrize("name", BACKBONES)
 def test_no_name_starts_with_what_the_host_changes(name):
     assert "resnet" in name

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from solo_margins import runner
+from solo_margins.evaluation.both import linear_and_knn
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.knn import knn, knn_accuracy
 from solo_margins.evaluation.probe import probe
@@ -31,6 +32,16 @@ def test_augmented_passes_and_few_labels(digits_checkpoint):
     assert probe(few, progress=False).acc1 == found.acc1
     least = probe([*given, "label_fraction=0.0001", "optimizer.batch_size=10"], progress=False)
     assert least.train_images == 10, "one image a class"
+
+
+@pytest.mark.parametrize("passes", [0, 1])
+def test_both_at_once_are_what_each_is_alone(digits_checkpoint, passes):
+    given = [f"pretrained_feature_extractor={digits_checkpoint}", "label_fraction=0.2"]
+    settings = ["max_epochs=3", f"passes={passes}", "optimizer.batch_size=64"]
+    layer, neighbours = linear_and_knn([*given, *settings], progress=False)
+    alone = probe([*given, *settings], progress=False)
+    assert (layer.acc1, layer.acc5, layer.passes) == (alone.acc1, alone.acc5, passes)
+    assert neighbours == knn(given, progress=False)
 
 
 def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoint):
