@@ -88,7 +88,7 @@ def _place(x: float | None, largest: float) -> float:
 def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> Any:
     columns = _columns(items)
     figure, axes = pyplot.subplots(
-        1, len(columns), figsize=(1 + 4.5 * len(columns), 4), squeeze=False
+        1, len(columns), figsize=(1 + 4.5 * len(columns), 4.6), squeeze=False
     )
     finite = [item.entry.x for item in items if item.entry.x and math.isfinite(item.entry.x)]
     largest = max(finite, default=1.0)
@@ -119,7 +119,8 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
         axis.set_ylabel("accuracy, %")
         axis.set_title(column)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
+        # Below: wherever it is inside, it hides points.
+        axis.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
     return figure
 
 
