@@ -264,7 +264,10 @@ def _rectangular(
             peak = logits.amax(dim=1, keepdim=True).clamp_min(-torch.finfo(logits.dtype).max)
             logits.sub_(peak)
             peak = peak.squeeze(1)
-        flat = (logits * hardness).exp_() if hardness > 0.0 else None
+        flat = None
+        if hardness > 0.0:
+            # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
+            flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
         sharp = (logits.mul_(1.0 + hardness) if hardness > 0.0 else logits).exp_()
         if not (shift or hardness > 0.0):
             sharp.scatter_(1, excluded, 0.0)

@@ -268,3 +268,15 @@ def test_extreme_settings_stay_finite(scale):
             for name, value, found in gradients(first, second, 0.2, margins):
                 assert value.isfinite(), (name, margins)
                 assert all(gradient.isfinite().all() for gradient in found), (name, margins)
+
+
+@pytest.mark.parametrize("beta", [1e-300, 1e-50, 1e-30])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_hardness_that_vanishes_in_float32(beta, rows):
+    z = torch.cat([general(torch.float32, rows), general(torch.float32, rows).flip(1)])
+    ids = torch.arange(rows).repeat(2)
+    z.requires_grad_()
+    hard = simclr_hard_negative_loss_func(z, ids, 0.5, 0.1, beta)
+    plain = simclr_debiased_loss_func(z, ids, 0.5, 0.1)
+    torch.testing.assert_close(hard, plain)
+    torch.testing.assert_close(torch.autograd.grad(hard, z)[0], torch.autograd.grad(plain, z)[0])
