@@ -11,6 +11,7 @@ from solo_margins import host
 from solo_margins.host import named_data
 from solo_margins.runner import settings
 from solo_margins.runner.data import pretraining_data
+from solo_margins.runner.numbers import check_numbers
 from solo_margins.runner.program import explained
 from solo_margins.runner.runs import choose_run
 from solo_margins.runner.training import RunResult, train
@@ -36,6 +37,7 @@ def parse(cfg: DictConfig) -> DictConfig:
     _check_method(cfg.method)
     named_data.locate(cfg, pretraining=True)
     settings.check_names(cfg, host.BaseMethod)
+    check_numbers(cfg)
     settings.check_paths(cfg, "data.train_path")
     if settings.setting(cfg, "data.val_path") and not settings.setting(cfg, "data.no_labels"):
         settings.check_paths(cfg, "data.val_path")

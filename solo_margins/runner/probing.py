@@ -17,6 +17,7 @@ from solo_margins.runner.checkpoints import (
     pretraining_args,
 )
 from solo_margins.runner.data import probing_data
+from solo_margins.runner.numbers import check_numbers
 from solo_margins.runner.program import explained
 from solo_margins.runner.runs import choose_run
 from solo_margins.runner.training import RunResult, train
@@ -49,6 +50,7 @@ def parse_linear(cfg: DictConfig) -> tuple[DictConfig, DictConfig]:
     fill_from_pretraining(cfg, args)
     named_data.locate(cfg, pretraining=False)
     settings.check_names(cfg, host.LinearModel)
+    check_numbers(cfg)
     settings.check_paths(cfg, "data.train_path", "data.val_path")
     settings.check_dali(cfg)
     settings.complete(cfg)
