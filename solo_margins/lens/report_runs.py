@@ -55,6 +55,12 @@ class ReportedRun:
         return next((shown(value) for value in found if value not in (None, "")), "–")
 
     @property
+    def other_name(self) -> str:
+        """The name in the settings, or the folder's where that name is the label already."""
+        name = self.described("name")
+        return self.folder.name if self.label == name else name
+
+    @property
     def temperature(self) -> float | None:
         """The temperature; None where the method has none, because it has no negatives."""
         if "temperature" in self.lens.header:

@@ -45,14 +45,15 @@ def overview(runs: Sequence[ReportedRun]) -> str:
         rows.append(
             [
                 head,
-                *(escape(run.described(key)) for key in ("name", "method", "data", "variant")),
+                escape(run.other_name),
+                *(escape(run.described(key)) for key in ("method", "data", "variant")),
                 escape(run.described("seed")),
                 extent,
                 *last,
                 str(len(run.lens.warnings)),
             ]
         )
-    columns = ("run", "name", "method", "data", "variant", "seed", "observations")
+    columns = ("run", "also called", "method", "data", "variant", "seed", "observations")
     return table(
         [*columns, *(f"last {name}" for name in ACCURACIES.values()), "warnings"], rows, "overview"
     )

@@ -13,7 +13,7 @@ from solo_margins.runner.settings import setting
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which numbers a setting may be; ``also`` are values that mean something else than a number."""
+    """Which numbers a setting may be; ``also`` are values that stand for something else."""
 
     least: float = 0.0
     whole: bool = False
