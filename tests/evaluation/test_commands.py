@@ -65,7 +65,7 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
         ("label_fraction=0.001", r"batch_size=256 exceeds the 10 training images"),
         ("optimizer.name=sgdd", r"optimizer\.name must be one of adam"),
         ("scheduler.name=step", r"scheduler\.name must be one of warmup_cosine"),
-        ("max_epochs=0", r"epochs must be a whole number above 0"),
+        ("max_epochs=0", r"max_epochs must be a whole number of at least 1"),
         ("data=cifar", r"data must be one of cifar10, "),
         ("data=cifar10", r"CIFAR-10 was not found, data\.train_path has no value"),
         ("data.val_path=/nowhere", r"data\.val_path=/nowhere is not"),
