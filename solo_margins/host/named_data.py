@@ -138,8 +138,10 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
     global _current
     _current = Reading(download=_get(cfg, "download"))
     fraction = _get(cfg, "fraction")
-    if not pretraining and fraction is not None and fraction != -1:
+    is_part = fraction is not None and fraction != -1
+    if is_part:
         check_fraction(fraction)
+    if is_part and not pretraining:
         seed = OmegaConf.select(cfg, "seed", default=Reading.seed)
         _current = replace(_current, fraction=fraction, seed=seed)
     name = _get(cfg, "name")

@@ -81,11 +81,6 @@ def positive_gradient(
     return (by_angle / temperature).abs()
 
 
-def negative_gradient(angle: Tensor, q: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    r"""Return :math:`q_{ij} \sin\theta_{ij} / \tau`, the gradient of a negative without margins."""
-    return q * angle.sin() / temperature
-
-
 def gradient_by_angle(
     margins: Margins,
     q: float = 0.5,
@@ -126,14 +121,21 @@ def slope_ratio(margins: Margins, points: int = POINTS) -> Series:
     return Series(angle.rad2deg(), margins.slope(cosine, sine) / sine)
 
 
+def _rows_by_probability(
+    margins: Margins, degrees: float, temperature: float, points: int
+) -> tuple[Tensor, RowTerms]:
+    """Return probabilities of a positive at some angle, without q = 1, and their rows' terms."""
+    q = _probabilities(points)[:-1]
+    angle = torch.full_like(q, math.radians(degrees))
+    return q, _rows(margins, angle.cos(), angle.sin(), q, temperature)
+
+
 def probability_ratio(
     margins: Margins, degrees: float = 60.0, temperature: float = TEMPERATURE, points: int = POINTS
 ) -> Series:
     """Return (1 − q') / (1 − q), attenuation included, against q (Eq. 12, 14, 20; Fig. 2)."""
-    q = _probabilities(points)[:-1]
-    angle = torch.full_like(q, math.radians(degrees))
-    found = _rows(margins, angle.cos(), angle.sin(), q, temperature).to_positives
-    return Series(q, found / (1.0 - q))
+    q, terms = _rows_by_probability(margins, degrees, temperature, points)
+    return Series(q, terms.to_positives / (1.0 - q))
 
 
 def negative_ratio(
@@ -150,10 +152,8 @@ def negative_ratio(
         temperature: τ.
         points: how many probabilities of the positive, the last one left out.
     """
-    q = _probabilities(points)[:-1]
-    angle = torch.full_like(q, math.radians(degrees))
-    found = _rows(margins, angle.cos(), angle.sin(), q, temperature).to_negatives
-    return Series(q, found / (1.0 - q))
+    q, terms = _rows_by_probability(margins, degrees, temperature, points)
+    return Series(q, terms.to_negatives / (1.0 - q))
 
 
 def total_ratio(

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import Margins
-from solo_margins.losses._contrast import Contrast, positive_side, row_terms
-from solo_margins.losses._directions import Angles, angles_between
+from solo_margins.losses._contrast import Contrast, positive_mass, positive_side, row_terms
+from solo_margins.losses._directions import angles_between
 from solo_margins.losses._objectives import RowTerms, weighted_log_sum
 from solo_margins.losses._observation import SeenContrast, SeenPairs
 from solo_margins.losses._positives import Positives
+from solo_margins.losses._pull import gradient_by_angle
 
 COLUMNS_IN_DETAIL = 4096
 """Negatives of a row that are looked at one by one; a queue may hold many more."""
@@ -58,30 +59,27 @@ def of_contrast(seen: SeenContrast, max_rows: int) -> AngleGradients:
     rows = _precise(seen.rows[:max_rows])
     columns = _precise(seen.columns)
     setting = replace(seen.setting, weight=1.0, positives=_first(seen.setting.positives, len(rows)))
+    plain = replace(setting, margins=Margins(), objective=_without_margins(setting.objective))
     positives = setting.positives
-    side = positive_side(rows, columns, setting)
-    terms, shares = _terms(rows, columns, setting)
-    plain = replace(
-        setting,
-        margins=Margins(),
-        objective=_without_margins(setting.objective),
-    )
-    plain_side = positive_side(rows, columns, plain)
-    plain_terms, _ = _terms(rows, columns, plain)
+    cosine = rows @ columns.t()
+    is_negative = torch.ones_like(cosine, dtype=torch.bool).scatter_(1, positives.excluded, False)
+    # Margins change positives alone: what negatives contribute is the same with and without them.
+    log_negatives, shares = _negatives(cosine, is_negative, setting)
+    whole = slice(0, len(rows))
+    side, plain_side = (positive_side(rows, columns, each) for each in (setting, plain))
+    terms = row_terms(side, log_negatives, setting, whole)
+    plain_terms = row_terms(plain_side, log_negatives, plain, whole)
     valid = positives.valid
     kept = torch.ones_like(side.logits, dtype=torch.bool) if valid is None else valid
     has_positive = kept.any(dim=1)
     detail = slice(0, COLUMNS_IN_DETAIL)
-    cosine = rows @ columns[detail].t()
-    is_negative = _negatives_mask(positives, len(rows), len(columns))[:, detail]
-    is_negative &= has_positive.unsqueeze(1)
+    cosine, shares = cosine[:, detail], shares[:, detail]
+    is_negative = is_negative[:, detail] & has_positive.unsqueeze(1)
     sine = (1.0 - cosine.square()).clamp_min(0.0).sqrt()
-    here = shares[:, detail]
     # Of a long queue the part stands for the whole.
-    whole = len(columns) / cosine.shape[1]
-    spread = (here.abs() * sine).masked_fill(~is_negative, 0.0).sum(dim=1) * whole
-    spread = spread / setting.temperature
-    count = positives.count_negatives(slice(0, len(rows)), rows.dtype)
+    scale = len(columns) / cosine.shape[1] / setting.temperature
+    spread = (shares.abs() * sine).masked_fill(~is_negative, 0.0).sum(dim=1) * scale
+    count = positives.count_negatives(whole, rows.dtype)
     negatives = int(torch.as_tensor(count).max()) if len(rows) else 0
     return AngleGradients(
         positive_angle=side.angles.angle[kept],
@@ -113,7 +111,7 @@ def of_pairs(seen: SeenPairs, max_rows: int) -> AngleGradients:
     return AngleGradients(
         positive_angle=angles.angle,
         negative_angle=(rows @ targets.t())[others].clamp(-1.0, 1.0).acos(),
-        positive=(margins.slope(angles.cosine, angles.sine) * weight).abs(),
+        positive=gradient_by_angle(angles, margins, torch.ones_like(weight)).abs(),
         positive_without=angles.sine,
         negative_sum=nothing,
         negative_sum_without=nothing,
@@ -150,37 +148,24 @@ def _without_margins(objective: Any) -> Any:
     return replace(objective, margins=Margins())
 
 
-def _negatives_mask(positives: Positives, rows: int, columns: int) -> Tensor:
-    device = positives.columns.device
-    mask = torch.ones(rows, columns, dtype=torch.bool, device=device)
-    return mask.scatter_(1, positives.excluded, False)
-
-
-def _terms(rows: Tensor, columns: Tensor, setting: Contrast) -> tuple[RowTerms, Tensor]:
-    """Return the rows' terms, and each negative's share in what goes to the negatives of its row.
+def _negatives(cosine: Tensor, is_negative: Tensor, setting: Contrast) -> tuple[Tensor, Tensor]:
+    """Return the negatives' log-sum by row, and each one's share in what goes to all of its row.
 
     Hard negatives are weighted by terms that depend on the logits themselves, so that a share may
     be negative there.
     """
-    logits = rows @ columns.t() / setting.temperature
-    logits = logits.masked_fill(
-        ~_negatives_mask(setting.positives, len(rows), len(columns)), -torch.inf
-    )
+
+    def sharpened(sharpness: float) -> Tensor:
+        return (cosine * (sharpness / setting.temperature)).masked_fill(~is_negative, -torch.inf)
+
     hardness = setting.objective.hardness
-    part = slice(0, len(rows))
-    if hardness > 0.0:
-        sharp, flat = (1.0 + hardness) * logits, hardness * logits
-        log_negatives = weighted_log_sum(
-            sharp.logsumexp(dim=1),
-            flat.logsumexp(dim=1),
-            setting.positives.count_negatives(part, rows.dtype),
-        )
-        shares = (1.0 + hardness) * _softmax(sharp) - hardness * _softmax(flat)
-    else:
-        log_negatives = logits.logsumexp(dim=1)
-        shares = _softmax(logits)
-    side = positive_side(rows, columns, setting)
-    return row_terms(side, log_negatives, setting, part), shares
+    sharp = sharpened(1.0 + hardness)
+    if hardness == 0.0:
+        return sharp.logsumexp(dim=1), _softmax(sharp)
+    flat = sharpened(hardness)
+    count = setting.positives.count_negatives(slice(0, len(cosine)), cosine.dtype)
+    log_sum = weighted_log_sum(sharp.logsumexp(dim=1), flat.logsumexp(dim=1), count)
+    return log_sum, (1.0 + hardness) * _softmax(sharp) - hardness * _softmax(flat)
 
 
 def _softmax(logits: Tensor) -> Tensor:
@@ -189,9 +174,5 @@ def _softmax(logits: Tensor) -> Tensor:
 
 def _by_angle(side: Any, terms: RowTerms, setting: Contrast) -> Tensor:
     """Return the size of the gradient by the angle of each positive, (N, P)."""
-    angles: Angles = side.angles
-    mass = terms.to_positives.unsqueeze(1) / setting.temperature
-    if side.logits.shape[1] > 1:
-        mass = mass * (side.logits - side.log_sum.unsqueeze(1)).exp()
-    slope = setting.margins.slope(angles.cosine, angles.sine)
-    return (mass * slope * setting.margins.angle_weight(angles.angle)).abs()
+    mass = positive_mass(side, terms, setting)
+    return gradient_by_angle(side.angles, setting.margins, mass).abs()

@@ -39,15 +39,9 @@ def log_histograms(loggers: Iterable[Any], seen: Observation) -> None:
                 import numpy
                 import wandb
 
-                counts, edges = numpy.array(histogram.counts), numpy.array(_edges(histogram))
+                counts, edges = numpy.array(histogram.counts), numpy.array(histogram.edges)
                 counted = wandb.Histogram(np_histogram=(counts, edges))
                 logger.log_metrics({f"lens/{name}_histogram": counted}, step=seen.step)
-
-
-def _edges(histogram: Histogram) -> list[float]:
-    bins = len(histogram.counts)
-    width = (histogram.high - histogram.low) / bins
-    return [histogram.low + place * width for place in range(bins + 1)]
 
 
 def _to_tensorboard(experiment: Any, name: str, histogram: Histogram, step: int) -> None:
@@ -60,7 +54,7 @@ def _to_tensorboard(experiment: Any, name: str, histogram: Histogram, step: int)
         num=total,
         sum=sum(c * n for c, n in zip(centres, histogram.counts, strict=True)),
         sum_squares=sum(c * c * n for c, n in zip(centres, histogram.counts, strict=True)),
-        bucket_limits=_edges(histogram)[1:],
+        bucket_limits=histogram.edges[1:],
         bucket_counts=histogram.counts,
         global_step=step,
     )
@@ -111,5 +105,5 @@ def draw(figure: Any, seen: Observation, band: Any = None) -> Any:
 def _outline(axis: Any, histogram: Histogram, label: str | None, scale: float = 1.0) -> None:
     shares = [count / max(1, histogram.total) for count in histogram.counts]
     axis.stairs(
-        shares, [edge * scale for edge in _edges(histogram)], fill=True, alpha=0.5, label=label
+        shares, [edge * scale for edge in histogram.edges], fill=True, alpha=0.5, label=label
     )

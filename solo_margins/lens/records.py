@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from solo_margins.lens.files import complete_file
 
 FILE = "lens.jsonl"
 """Name of the file in a run's folder."""
@@ -53,10 +55,15 @@ class Histogram:
         return sum(self.counts)
 
     @property
+    def edges(self) -> list[float]:
+        """Where bins begin, and where the last one ends."""
+        width = (self.high - self.low) / len(self.counts)
+        return [self.low + place * width for place in range(len(self.counts) + 1)]
+
+    @property
     def centres(self) -> list[float]:
         """The middle of every bin."""
-        width = (self.high - self.low) / len(self.counts)
-        return [self.low + (place + 0.5) * width for place in range(len(self.counts))]
+        return [(low + high) / 2 for low, high in pairwise(self.edges)]
 
 
 @dataclass(frozen=True)
@@ -120,11 +127,9 @@ class Writer:
                     step = content.get("step")
                     if isinstance(step, int) and step < first_step:
                         kept.append(line)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         first = _line({"kind": "header", "format": FORMAT, **header})
-        partial = self.path.with_suffix(".partial")
-        partial.write_bytes(b"".join([first, *(line + b"\n" for line in kept)]))
-        os.replace(partial, self.path)
+        with complete_file(self.path) as partial:
+            partial.write_bytes(b"".join([first, *(line + b"\n" for line in kept)]))
 
     def observation(self, seen: Observation) -> None:
         """Add an observation."""

@@ -115,12 +115,17 @@ def positive_side(rows: Tensor, columns: Tensor, setting: Contrast) -> _Positive
     return _PositiveSide(angles, logits, log_sum)
 
 
-def _pull(side: _PositiveSide, terms: RowTerms, setting: Contrast) -> Tensor:
-    """Return, for each positive, the factor of its difference vector in the gradient."""
+def positive_mass(side: _PositiveSide, terms: RowTerms, setting: Contrast) -> Tensor:
+    """Return minus the derivative of the loss by the similarity of each positive, (N, P)."""
     mass = terms.to_positives.unsqueeze(1) * (setting.weight / setting.temperature)
     if side.logits.shape[1] > 1:  # a positive's share among those of its row
         mass = mass * (side.logits - side.log_sum.unsqueeze(1)).exp()
-    pull = pull_along(side.angles, setting.margins, mass)
+    return mass
+
+
+def _pull(side: _PositiveSide, terms: RowTerms, setting: Contrast) -> Tensor:
+    """Return, for each positive, the factor of its difference vector in the gradient."""
+    pull = pull_along(side.angles, setting.margins, positive_mass(side, terms, setting))
     if setting.positives.valid is not None:
         pull = pull.masked_fill(~setting.positives.valid, 0.0)
     return pull

@@ -7,6 +7,17 @@ from solo_margins.losses._directions import Angles
 from solo_margins.losses.margins import Margins
 
 
+def gradient_by_angle(angles: Angles, margins: Margins, mass: Tensor) -> Tensor:
+    """Return minus the derivative of a loss by the angle of each pair.
+
+    Args:
+        angles: the angles of the pairs.
+        margins: margins, scale and curvature to apply.
+        mass: minus the derivative of the loss by the similarity of each pair.
+    """
+    return mass * margins.slope(angles.cosine, angles.sine) * margins.angle_weight(angles.angle)
+
+
 def pull_along(angles: Angles, margins: Margins, mass: Tensor) -> Tensor:
     """Return the derivative of a loss by the angle of each pair, divided by the angle's sine.
 
@@ -18,7 +29,7 @@ def pull_along(angles: Angles, margins: Margins, mass: Tensor) -> Tensor:
         margins: margins, scale and curvature to apply.
         mass: minus the derivative of the loss by the similarity of each pair.
     """
-    by_angle = mass * margins.slope(angles.cosine, angles.sine) * margins.angle_weight(angles.angle)
+    by_angle = gradient_by_angle(angles, margins, mass)
     info = torch.finfo(by_angle.dtype)
     pull = by_angle / angles.sine.clamp_min(info.eps**2)
     # A bound far beyond any use that keeps sums of products finite.

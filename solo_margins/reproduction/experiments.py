@@ -243,17 +243,16 @@ def _scale_search() -> Iterator[Entry]:
 
 def _study() -> Iterator[Entry]:
     scale = (scale_change(STUDY_SCALE),)
-    for title, variant, changes in (
-        ("baseline", "baseline", ()),
-        ("margins", "margins", ()),
-        ("pos", "pos", scale),
-        ("pos_curv", "pos_curv", scale),
-        ("pos, ramped", "pos", ramped(RAMPED_SCALE)),
+    for variant, changes, how in (
+        ("baseline", (), ""),
+        ("margins", (), ""),
+        ("pos", scale, ""),
+        ("pos_curv", scale, ""),
+        ("pos", ramped(RAMPED_SCALE), f", ramped to {RAMPED_SCALE:g}"),
     ):
         cell = Cell("mocov3_margin", "cifar10", variant, changes)
         baseline = None if variant == "baseline" else "MoCo v3"
-        row = row_title("mocov3_margin", variant)
-        row += f", ramped to {RAMPED_SCALE:g}" if "ramped" in title else ""
+        row = row_title("mocov3_margin", variant) + how
         yield Entry(row, "CIFAR-10", cell, "cifar10", baseline=baseline)
     for method in ("simclr_margin", "byol_curv"):
         for variant in CELLS[method]["cifar10"]:

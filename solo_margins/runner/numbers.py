@@ -13,23 +13,19 @@ from solo_margins.runner.settings import setting
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which numbers a setting may be; ``also`` are values that stand for something else."""
+    """Which numbers a setting may be."""
 
     least: float = 0.0
     whole: bool = False
     above: bool = False
     """Whether ``least`` itself is not allowed."""
-    also: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
-        text = f"{kind} {'above' if self.above else 'of at least'} {self.least:g}"
-        return " or ".join([text, *(str(value) for value in self.also)])
+        return f"{kind} {'above' if self.above else 'of at least'} {self.least:g}"
 
     def holds(self, value: Any) -> bool:
         """Whether a value is allowed."""
-        if any(value == other and type(value) is type(other) for other in self.also):
-            return True
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
         if not math.isfinite(value) or (self.whole and value != int(value)):
@@ -59,7 +55,6 @@ NUMBERS = {
     "scheduler.warmup_start_lr": RATE,
     "scheduler.min_lr": RATE,
     "data.num_workers": SIZE,
-    "data.fraction": Allowed(above=True, also=(-1, -1.0)),
     "knn_eval.k": COUNT,
     "momentum.base_tau": RATE,
     "momentum.final_tau": RATE,

@@ -1,7 +1,6 @@
 """The gradients that the lens shows are those that the losses have."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -199,7 +198,7 @@ def test_whoever_does_not_look_costs_nothing_and_two_may_look():
 def test_what_is_seen_carries_no_gradient():
     query = vectors(4).requires_grad_()
     with observing() as seen:
-        loss = mocov3_margin_loss_func(query, vectors(4, seed=1), margins=replace(SETTINGS[1]))
+        loss = mocov3_margin_loss_func(query, vectors(4, seed=1), margins=SETTINGS[1])
     assert not seen[0].rows.requires_grad
     loss.backward()
     assert query.grad is not None

@@ -104,10 +104,6 @@ def _vectors(case, rows, salt):
     return found.to(case.dtype)
 
 
-def _both(z):
-    return torch.cat([z, z.flip(0) + z]), torch.arange(len(z)).repeat(2)
-
-
 def _assignments(case):
     generator = torch.Generator().manual_seed(case.seed % 2**31)
     return torch.randint(-1, case.others, (case.rows,), generator=generator)
@@ -117,7 +113,7 @@ def _labels(case):
     return _assignments(case) // 2
 
 
-# Each takes the case and two batches, and returns the loss; the third of the naive ones in float64.
+# Each takes the case, two batches and margins, and returns the loss.
 CALLS = {
     "mocov3": lambda c, a, b, m: losses.mocov3_margin_loss_func(
         a, b, c.temperature, m, c.tile_size
