@@ -7,6 +7,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from solo_margins import host
+from solo_margins.runner.repeatable import RepeatableBatches
+from solo_margins.runner.settings import setting
 
 
 def pretraining_data(cfg: DictConfig) -> dict[str, Any]:
@@ -43,7 +45,15 @@ def pretraining_data(cfg: DictConfig) -> dict[str, Any]:
         images, batch_size=cfg.optimizer.batch_size, num_workers=cfg.data.num_workers
     )
     _refuse_empty(loader, cfg)
-    return {"train_dataloaders": loader, "val_dataloaders": validation}
+    return {"train_dataloaders": _repeatable(loader, cfg), "val_dataloaders": validation}
+
+
+def _repeatable(loader: Any, cfg: DictConfig) -> Any:
+    """Return batches that a resumed training sees as if it had not been interrupted."""
+    if setting(cfg, "overfit_batches", 0) or not setting(cfg, "use_distributed_sampler", True):
+        # Lightning, or the user, chooses the images of every batch.
+        return loader
+    return RepeatableBatches(loader, cfg.seed)
 
 
 def _views(cfg: DictConfig, dali: bool) -> Any:
@@ -106,7 +116,7 @@ def probing_data(cfg: DictConfig) -> dict[str, Any]:
         )
         module.val_dataloader = lambda: validation
         return {"datamodule": module}
-    return {"train_dataloaders": train, "val_dataloaders": validation}
+    return {"train_dataloaders": _repeatable(train, cfg), "val_dataloaders": validation}
 
 
 def _refuse_empty(loader: Any, cfg: DictConfig) -> None:
