@@ -77,7 +77,8 @@ def newest_readable(folder: Path) -> Path | None:
         fault = fault_of(checkpoint)
         if fault is None:
             return checkpoint
-        log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
+        if pl.utilities.rank_zero_only.rank == 0:
+            log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
     return None
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from solo_margins import host, runner
-from solo_margins.host import checkpointing
 
 BATCHES = 4
 
@@ -113,25 +112,3 @@ def test_a_program_ends_with_code_130(config, interrupting, capsys):
     assert caught.value.code == 130
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("Interrupted: the last checkpoint is ")
-
-
-def test_a_broken_off_write_leaves_no_checkpoint(tmp_path):
-    class Trainer:
-        sanity_checking = False
-        is_global_zero = True
-        current_epoch = 3
-
-        def save_checkpoint(self, path, weights_only):
-            path.write_bytes(b"half")
-            raise OSError("disk full")
-
-    class Checkpointer:
-        path = tmp_path
-        ckpt_placeholder = "x-ep{}.ckpt"
-        last_ckpt = tmp_path / "x-ep2.ckpt"
-        keep_prev = False
-
-    Checkpointer.last_ckpt.write_bytes(b"whole")
-    with pytest.raises(OSError, match="disk full"):
-        checkpointing.save(Checkpointer(), Trainer())
-    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["x-ep2.ckpt"]

@@ -267,6 +267,21 @@ def clusters_in_checkpoints() -> None:
     keep_clusters(_module("methods.deepclusterv2").DeepClusterV2)
 
 
+def position_codes_after_resuming() -> None:
+    """Symptom: All4One cannot be resumed, as its checkpoint holds a cache that is not there yet."""
+
+    def make(original: Any) -> Any:
+        def on_load_checkpoint(self: Any, checkpoint: Any) -> None:
+            original(self, checkpoint)
+            state = checkpoint["state_dict"]
+            for name in [name for name in state if name.endswith(".cached_penc")]:
+                del state[name]
+
+        return on_load_checkpoint
+
+    _wrap(_module("methods.all4one").All4One, "on_load_checkpoint", make)
+
+
 def checkpoints_of_their_own() -> None:
     """Give every run a folder of its own, and keep its last epoch.
 
@@ -316,6 +331,7 @@ REPAIRS: tuple[Callable[[], None], ...] = (
     static_rates_in_checkpoints,
     momentum_after_resuming,
     clusters_in_checkpoints,
+    position_codes_after_resuming,
     checkpoints_of_their_own,
     auto_resume_of_the_same_run,
     vit_of_mocov3,
