@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -46,6 +47,12 @@ def put_in_place(unfinished: Path, final: Path) -> None:
     os.replace(unfinished, final)
 
 
+def discard(unfinished: Path) -> None:
+    """Remove what could not be written to its end, if the disk allows that."""
+    with contextlib.suppress(OSError):
+        unfinished.unlink()
+
+
 def reason_of(error: Exception) -> str:
     """Return what went wrong, without numbers and names that the sentence has already."""
     text = getattr(error, "strerror", None) or str(error)
@@ -77,7 +84,7 @@ def newest_readable(folder: Path) -> Path | None:
         fault = fault_of(checkpoint)
         if fault is None:
             return checkpoint
-        if pl.utilities.rank_zero_only.rank == 0:
+        if getattr(pl.utilities.rank_zero_only, "rank", 0) == 0:
             log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
     return None
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins.host.checkpoint_files import (
     PREVIOUS,
     CheckpointNotWritten,
+    discard,
     newest_readable,
     put_in_place,
     reason_of,
@@ -95,7 +96,7 @@ def save_args(self: Any, trainer: Any) -> None:
             unfinished.write_text(text)
             put_in_place(unfinished, self.path / "args.json")
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
+            discard(unfinished)
             raise CheckpointNotWritten(
                 f"{self.path / 'args.json'} cannot be written: {reason_of(error)}."
             ) from error
@@ -121,7 +122,7 @@ def save(self: Any, trainer: Any, suffix: str = "") -> None:
         failed = trainer.strategy.broadcast(failed)
     if failed is not None:
         if trainer.is_global_zero:
-            unfinished.unlink(missing_ok=True)
+            discard(unfinished)
         raise CheckpointNotWritten(
             f"The checkpoint {ckpt} cannot be written: {failed}. "
             + (f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none.")

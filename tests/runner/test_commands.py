@@ -16,7 +16,10 @@ from solo_margins.lens import records
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on(start, finish, written, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_and_the_same_command_goes_on(
+    start, finish, written, tmp_path, number
+):
     command = [ROOT / "main_pretrain.py", *written, "max_epochs=4", "data.num_workers=1"]
     process = start(*command)
     deadline = time.monotonic() + 120
@@ -24,10 +27,10 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on(start, finish, 
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    # To the whole group, data-loading workers included, as a terminal does it.
-    os.killpg(process.pid, signal.SIGINT)
+    # To the whole group, data-loading workers included, as a terminal or Slurm does it.
+    os.killpg(process.pid, number)
     stopped = finish(process)
-    assert stopped.code == 130, stopped.err
+    assert stopped.code == 128 + number, stopped.err
     assert "Traceback" not in stopped.err
     [checkpoint] = tmp_path.glob("runs/mocov3_margin/*/*.ckpt")
     assert (

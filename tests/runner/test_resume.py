@@ -1,7 +1,11 @@
 """A training that is stopped, however roughly, ends with the weights of one that is not."""
 
 import os
+import random
 import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from solo_margins import host, runner
 from solo_margins.runner.data import pretraining_data
 from solo_margins.runner.pretraining import parse
 
+ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
 """Of an epoch of the small images."""
 
@@ -157,8 +162,6 @@ class Place:
     """Stands where a trainer would: at a batch of a training with some processes."""
 
     def __init__(self, taken=0, rank=0, world=1):
-        from types import SimpleNamespace
-
         total = SimpleNamespace(completed=taken)
         progress = SimpleNamespace(batch_progress=SimpleNamespace(total=total))
         self.fit_loop = SimpleNamespace(epoch_loop=progress)
@@ -194,8 +197,54 @@ def test_batches_depend_on_the_place_alone(config):
 def test_processes_share_the_batches_of_one(config):
     one = batches_at(config, Place())
     halves = [batches_at(config, Place(0, rank, 2), "optimizer.batch_size=4") for rank in (0, 1)]
-    for (indexes, views), (left, left_views), (right, right_views) in zip(one, *halves):
+    for (indexes, views), (left, left_views), (right, right_views) in zip(
+        one, *halves, strict=True
+    ):
         assert indexes[0::2] == left
         assert indexes[1::2] == right
         assert torch.equal(views[:, 0::2], left_views)
         assert torch.equal(views[:, 1::2], right_views)
+
+
+KILLS = 3
+KILLED = [
+    *("method=mocov3_margin", "backbone.name=narrow_resnet18", "data.num_workers=2"),
+    *("max_epochs=8", "auto_resume.enabled=true", "++run_id=killed"),
+    *("++knn_eval={enabled: true, k: 3, distance_func: euclidean}", "++momentum.classifier=true"),
+    "++method_kwargs.schedules={positive_scale: {kind: linear, from: 0.5, to: 2}}",
+]
+
+
+def wait_for_more_steps(process, folder, than):
+    """Wait until a run's newest checkpoint has more steps; return their number."""
+    deadline = time.monotonic() + 120
+    while True:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        for checkpoint in folder.glob("*.ckpt"):
+            epoch = int(checkpoint.stem.split("-ep")[1].split("-")[0])
+            if epoch >= than:
+                return epoch + 1
+        time.sleep(0.01)
+
+
+def test_killed_at_random_points_it_ends_with_the_same_weights(start, finish, written, tmp_path):
+    command = [ROOT / "main_pretrain.py", *written, *KILLED]
+    unharmed = start(*command, "name=whole", "run_id=whole")
+    chance = random.Random(20)
+    runs = tmp_path / "runs" / "mocov3_margin"
+    epochs = 0
+    for _ in range(KILLS):
+        process = start(*command)
+        epochs = wait_for_more_steps(process, runs / "killed", epochs)
+        # Somewhere in the next step, validation, or while the next checkpoint is written.
+        time.sleep(chance.uniform(0, 0.6))
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it has ended before it could be killed"
+        process.communicate()
+    final = finish(start(*command))
+    assert final.code == 0, final.err
+    assert "Continuing from " in final.out
+    assert finish(unharmed).code == 0
+    [whole], [killed] = (list((runs / name).glob("*.ckpt*")) for name in ("whole", "killed"))
+    assert differences(weights_of(whole), weights_of(killed)) == []
