@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from solo_margins import host
+from solo_margins.runner.interruption import outlive_the_groups_signals
 from solo_margins.runner.repeatable import RepeatableBatches
 from solo_margins.runner.settings import setting
 
@@ -77,6 +78,7 @@ def _validation_loader(cfg: DictConfig) -> Any:
     if data.no_labels and data.dataset == "custom":
         return None
     train, loader = classification_loaders(cfg)
+    loader.worker_init_fn = outlive_the_groups_signals
     if data.format == "dali":
         # DALI does not say that it has too few images for a batch.
         _refuse_empty(train, cfg)
@@ -103,6 +105,7 @@ def probing_data(cfg: DictConfig) -> dict[str, Any]:
     train, validation = classification_loaders(
         cfg, auto_augment=cfg.auto_augment, data_fraction=cfg.data.fraction
     )
+    validation.worker_init_fn = outlive_the_groups_signals
     _refuse_empty(train, cfg)
     if cfg.data.format == "dali":
         module = host.ClassificationDALIDataModule(

@@ -138,6 +138,23 @@ class InterruptGuard(host.pl.Callback):
             counts.ready = counts.started = counts.processed = counts.completed
 
 
+def outlive_the_groups_signals(worker: int) -> None:
+    """Let a worker that loads data go on when all processes of a training are signalled at once.
+
+    The main process needs it for the step that it finishes before it stops. A second SIGTERM is
+    that of the main process, which ends workers that do not end by themselves.
+    """
+    heard: list[int] = []
+
+    def obey_the_second(number: int, frame: Any) -> None:
+        if heard:
+            os._exit(0)
+        heard.append(number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, obey_the_second)
+
+
 def is_requeued_by_slurm(trainer: Any) -> bool:
     """Tell whether Lightning would put this job into Slurm's queue again after SIGUSR1."""
     environment = trainer._accelerator_connector.cluster_environment

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from solo_margins import host
+from solo_margins.runner.interruption import outlive_the_groups_signals
 
 ORDER, IMAGE, STEP, EPOCH = range(4)
 """What numbers are drawn for; each has a stream of its own."""
@@ -143,26 +143,12 @@ class RepeatableBatches:
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
             timeout=loader.timeout,
-            worker_init_fn=_outlive_the_groups_signals,
+            worker_init_fn=outlive_the_groups_signals,
             multiprocessing_context=loader.multiprocessing_context,
             # Its own, lest starting workers draws from the generator of the steps.
             generator=torch.Generator(),
             prefetch_factor=loader.prefetch_factor,
         )
-
-
-def _outlive_the_groups_signals(worker: int) -> None:
-    """Let a worker go on when a terminal or Slurm signals all processes of a training at once.
-
-    The main process needs it for the step that it finishes before it stops. A second SIGTERM is
-    that of the main process, which ends workers that do not end by themselves.
-    """
-
-    def obey_the_next(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, obey_the_next)
 
 
 class RepeatableSteps(host.pl.Callback):
