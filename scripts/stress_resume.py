@@ -91,9 +91,9 @@ def tensors(content: Any, name: str = "") -> dict[str, torch.Tensor]:
     """Return all tensors in nested lists and dictionaries, by their path."""
     if isinstance(content, torch.Tensor):
         return {name: content}
-    items = content.items() if isinstance(content, dict) else enumerate(content)
     if not isinstance(content, (dict, list, tuple)):
         return {}
+    items = content.items() if isinstance(content, dict) else enumerate(content)
     return {k: v for key, item in items for k, v in tensors(item, f"{name}.{key}").items()}
 
 
@@ -129,7 +129,7 @@ def main() -> None:
             *(f"max_epochs={2 * given.kills}", f"limit_train_batches={STEPS_AN_EPOCH}"),
             *("limit_val_batches=2", "knn_eval.enabled=true", "knn_eval.k=5"),
             *("auto_resume.enabled=true", "lens.enabled=true", "lens.every=1"),
-            *(f"data.num_workers={given.workers}", "enable_progress_bar=false"),
+            *(f"data.num_workers={given.workers}", "+enable_progress_bar=false"),
             *given.overrides,
         ]
         program = [sys.executable, "-W", "ignore", str(ROOT / "main_pretrain.py")]
