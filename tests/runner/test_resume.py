@@ -248,3 +248,35 @@ def test_killed_at_random_points_it_ends_with_the_same_weights(start, finish, wr
     assert finish(unharmed).code == 0
     [whole], [killed] = (list((runs / name).glob("*.ckpt*")) for name in ("whole", "killed"))
     assert differences(weights_of(whole), weights_of(killed)) == []
+
+
+PAIR = ["accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=6", "auto_resume.enabled=true"]
+CLUSTERS = ["++method_kwargs.num_prototypes=[3,3]", "++method_kwargs.kmeans_iters=2"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("method", "needed"),
+    [("mocov3_margin", []), ("deepclusterv2_margin", CLUSTERS)],
+    ids=["mocov3_margin", "deepclusterv2_margin"],
+)
+def test_two_processes_stop_together_and_go_on(start, finish, written, tmp_path, method, needed):
+    command = [ROOT / "main_pretrain.py", *written, *PAIR, *needed, f"method={method}"]
+    command += ["backbone.name=narrow_resnet18", "++run_id=pair"]
+    unharmed = finish(start(*command, "name=whole", "run_id=whole"))
+    assert unharmed.code == 0, unharmed.err
+    process = start(*command)
+    runs = tmp_path / "runs" / method
+    wait_for_more_steps(process, runs / "pair", 0)
+    # Only one of them hears it.
+    os.kill(process.pid, signal.SIGTERM)
+    stopped = finish(process)
+    assert stopped.code == 128 + signal.SIGTERM, stopped.err
+    assert "Traceback" not in stopped.err
+    [newest] = (runs / "pair").glob("*.ckpt")
+    assert newest.stem.endswith("-interrupted")
+    resumed = finish(start(*command))
+    assert resumed.code == 0, resumed.err
+    assert "Continuing from " in resumed.out
+    [whole], [pair] = (list((runs / name).glob("*.ckpt*")) for name in ("whole", "pair"))
+    assert differences(weights_of(whole), weights_of(pair)) == []
