@@ -23,7 +23,7 @@ class SetupError(ValueError):
 
 
 class TrainingStopped(SetupError):
-    """A training was ended because it cannot come to anything as it is configured."""
+    """A training was ended, in all processes at once, because it cannot come to anything."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -121,6 +121,9 @@ def run_as_program(
     except SetupError as error:
         if wants_traces():
             raise
+        if isinstance(error, TrainingStopped) and is_helper_process():
+            # The main process says so too, if Lightning does not kill it for a helper's error.
+            raise SystemExit(0) from None
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 

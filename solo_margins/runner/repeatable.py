@@ -171,6 +171,17 @@ class RepeatableSteps(host.pl.Callback):
         if self.batches is not None:
             self.batches.trainer = trainer
 
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Bring a loader that does not know the place, such as DALI's, to it within its epoch.
+
+        It begins an epoch anew only behind its last batch: otherwise the next one would be short.
+        """
+        loader, number = trainer.train_dataloader, trainer.num_training_batches
+        if self.batches is None and hasattr(loader, "__next__") and number < float("inf"):
+            taken = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+            for _ in range(taken % number):
+                next(loader)
+
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Seed what a method draws between two epochs, such as the first centres of clusters."""
         self._seed(trainer, EPOCH, trainer.fit_loop.epoch_loop.batch_progress.total.completed)

@@ -22,7 +22,7 @@ from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, ex
 from solo_margins.runner.repeatable import RepeatableBatches, RepeatableSteps
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
 from solo_margins.runner.settings import setting
-from solo_margins.runner.writing import check_writable, sentence_for_a_full_disk
+from solo_margins.runner.writing import check_writable, explain_full_disk
 
 OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
@@ -78,9 +78,9 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         if not guard.is_requested:
             raise
     except (OSError, RuntimeError) as error:
-        sentence = sentence_for_a_full_disk(error, run)
-        if sentence is not None:
-            raise TrainingStopped(sentence) from error
+        explanation = explain_full_disk(error, run)
+        if explanation is not None:
+            raise explanation from error
         if not guard.has_caused(error):
             raise
     finally:

@@ -8,7 +8,7 @@ import tempfile
 from omegaconf import DictConfig
 
 from solo_margins.host.checkpoint_files import CheckpointNotWritten, reason_of
-from solo_margins.runner.program import is_helper_process
+from solo_margins.runner.program import SetupError, TrainingStopped, is_helper_process
 from solo_margins.runner.runs import Run
 from solo_margins.runner.settings import setting
 
@@ -32,22 +32,23 @@ def check_writable(cfg: DictConfig, run: Run) -> None:
         ) from error
 
 
-def sentence_for_a_full_disk(error: BaseException | None, run: Run) -> str | None:
-    """Return one sentence for an error that comes from writing, None for any other.
+def explain_full_disk(error: BaseException | None, run: Run) -> SetupError | None:
+    """Return an error of one sentence for one that comes from writing, None for any other.
 
     Where a disk is full, more than one thing fails, one while the other is handled.
     """
     found = None
     while error is not None:
         if isinstance(error, CheckpointNotWritten):
-            return str(error)
+            # All processes were told.
+            return TrainingStopped(str(error))
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             found = error
         error = error.__cause__ or error.__context__
     if found is None:
         return None
     where = f"{found.filename} cannot be written: " if found.filename else ""
-    return (
+    return SetupError(
         f"{where}{reason_of(found)}. The last good checkpoint is "
         f"{run.newest_checkpoint() or 'none'}."
     )

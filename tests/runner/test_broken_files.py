@@ -4,12 +4,15 @@ import contextlib
 import os
 import resource
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from solo_margins import host, runner
 
+ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
 
 
@@ -38,7 +41,7 @@ def small_disk(tmp_path):
     """A file system of its own in a folder, with room for some small checkpoints."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
     try:
         subprocess.run(mounted, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
@@ -229,3 +232,25 @@ def test_what_a_killed_process_was_writing_is_removed(unfinished, tmp_path):
 def test_keeping_all_checkpoints_sets_none_aside(config):
     result = runner.pretrain(config("checkpoint.keep_prev=true", "max_epochs=3"))
     assert len(list(result.folder.glob("*.ckpt*"))) == 3
+
+
+@pytest.mark.full
+def test_a_full_disk_stops_all_processes(start, finish, written, small_disk):
+    command = [ROOT / "main_pretrain.py", *written, "method=mocov3_margin", "max_epochs=50"]
+    command += ["backbone.name=narrow_resnet18", f"checkpoint.dir={small_disk / 'runs'}"]
+    command += ["accelerator=cpu", "devices=2", "strategy=ddp", "++loggers.csv=false"]
+    process = start(*command)
+    deadline = time.monotonic() + 120
+    while not list(small_disk.glob("runs/*/*/*.ckpt")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    fill(small_disk)
+    stopped = finish(process)
+    assert stopped.code == 1, stopped.err
+    assert "Traceback" not in stopped.err
+    [said] = [line for line in stopped.err.splitlines() if line.startswith("Error: ")]
+    assert "No space left on device" in said
+    [kept] = small_disk.glob("runs/*/*/*.ckpt")
+    assert str(kept) in said
+    assert not list(small_disk.rglob("*.partial"))

@@ -158,6 +158,20 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     assert differences(whole, weights_of(result.checkpoint)) == []
 
 
+def test_what_dali_cannot_restore_is_said(config, stopping, capsys):
+    pytest.importorskip("nvidia.dali")
+    settings = ["method=mocov3_margin", "auto_resume.enabled=true", "data.format=dali"]
+    settings.append("dali={device: cpu}")
+    stopping("mocov3_margin", 1, interrupt)
+    with pytest.raises(runner.TrainingInterrupted):
+        runner.pretrain(config(*settings))
+    stopping("mocov3_margin", -1, crash)
+    assert "DALI" not in capsys.readouterr().out
+    result = runner.pretrain(config(*settings))
+    assert "DALI begins anew with its order of images" in capsys.readouterr().out
+    assert torch.load(result.checkpoint, weights_only=True)["global_step"] == 2 * BATCHES
+
+
 class Place:
     """Stands where a trainer would: at a batch of a training with some processes."""
 
