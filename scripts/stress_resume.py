@@ -1,8 +1,8 @@
 """Kill a training with SIGKILL at random points, start it again each time, and compare the weights.
 
-Trains on the embedded digits by ``main_pretrain.py``, once in peace and once with kills. A kill
-comes at any time from the start of a process, while it still imports or loads a checkpoint, to two
-epochs after its first step. Prints a table that can go into the documentation.
+Trains on the embedded digits by ``main_pretrain.py``, once in peace and once with kills. One kill in
+four comes while the process still starts, the others up to two epochs after it has begun to train.
+Prints a table that can go into the documentation.
 
     python scripts/stress_resume.py
     python scripts/stress_resume.py --method byol_curv --kills 5 --seed 2
@@ -50,10 +50,19 @@ class Trial:
             start_new_session=True,
         )
 
-    def kill_after(self, seconds: float) -> bool:
+    def kill(self, chance: random.Random, startup: float, epoch: float) -> bool:
         """Start the command and kill it; return False where it has ended by itself before."""
         kept = self.steps_kept()
+        began = time.time()
         process = self.start()
+        if chance.random() < 0.25:
+            seconds = chance.uniform(0, startup)
+        else:
+            # The lens begins its file anew when a training starts or goes on.
+            seen = self.folder / "lens.jsonl"
+            while process.poll() is None and not (seen.exists() and seen.stat().st_mtime > began):
+                time.sleep(0.02)
+            seconds = chance.uniform(0, 2 * epoch)
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -126,7 +135,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = [
             *("--config-name", f"{given.method}.yaml", f"checkpoint.dir={folder}"),
-            *(f"max_epochs={2 * given.kills}", f"limit_train_batches={STEPS_AN_EPOCH}"),
+            *(f"max_epochs={given.kills + 5}", f"limit_train_batches={STEPS_AN_EPOCH}"),
             *("limit_val_batches=2", "knn_eval.enabled=true", "knn_eval.k=5"),
             *("auto_resume.enabled=true", "lens.enabled=true", "lens.every=1"),
             *(f"data.num_workers={given.workers}", "+enable_progress_bar=false"),
@@ -140,7 +149,7 @@ def main() -> None:
             bar.update()
             killed = Trial([*program, *settings, "run_id=killed"], runs / "killed")
             for _ in range(given.kills):
-                if not killed.kill_after(chance.uniform(0.3 * startup, startup + 2 * epoch)):
+                if not killed.kill(chance, startup, epoch):
                     break
                 bar.update()
             finish(killed)
