@@ -1,8 +1,8 @@
 """Kill a training with SIGKILL at random points, start it again each time, and compare the weights.
 
-Trains on the embedded digits by ``main_pretrain.py``, once in peace and once with kills. One kill in
-four comes while the process still starts, the others up to two epochs after it has begun to train.
-Prints a table that can go into the documentation.
+Trains on the embedded digits by ``main_pretrain.py``, once in peace and once with kills. One kill
+in four comes while the process still starts, the others up to two epochs after it has begun to
+train. Prints a table that can go into the documentation.
 
     python scripts/stress_resume.py
     python scripts/stress_resume.py --method byol_curv --kills 5 --seed 2
