@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import warnings
 from datetime import datetime, timedelta
@@ -11,6 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from solo_margins.host.checkpoint_files import (
+    PREVIOUS,
+    CheckpointNotWritten,
+    discard,
+    newest_readable,
+    put_in_place,
+    reason_of,
+    remove_previous,
+)
 
 SHOULD_MATCH = (
     "name",
@@ -61,7 +72,15 @@ def initial_setup(self: Any, trainer: Any) -> None:
     is_own = resumed is not None and resumed.parent.resolve() == self.path.resolve()
     self.last_ckpt = self.path / resumed.name if resumed is not None and is_own else None
     if trainer.is_global_zero:
-        os.makedirs(self.path, exist_ok=True)
+        try:
+            os.makedirs(self.path, exist_ok=True)
+        except OSError as error:
+            raise CheckpointNotWritten(
+                f"checkpoint.dir: {self.path} cannot be created: {reason_of(error)}."
+            ) from error
+        for unfinished in _own(self, "partial"):
+            # A process that was killed could not remove it.
+            unfinished.unlink(missing_ok=True)
 
 
 def save_args(self: Any, trainer: Any) -> None:
@@ -71,25 +90,85 @@ def save_args(self: Any, trainer: Any) -> None:
         args: Any = OmegaConf.to_container(self.cfg, resolve=True)
         args["wandb_run_id"] = getattr(self, "wandb_run_id", None)
         text = json.dumps(args, default=lambda _: "<not serializable>")
-        (self.path / "args.json").write_text(text)
+        # A resumed run writes it again: half a file would hide its checkpoints.
+        unfinished = self.path / "args.json.partial"
+        try:
+            unfinished.write_text(text)
+            put_in_place(unfinished, self.path / "args.json")
+        except OSError as error:
+            discard(unfinished)
+            raise CheckpointNotWritten(
+                f"{self.path / 'args.json'} cannot be written: {reason_of(error)}."
+            ) from error
 
 
 def save(self: Any, trainer: Any, suffix: str = "") -> None:
-    """Write a checkpoint and remove the previous one; to be called on every rank.
+    """Write a checkpoint and keep the one before it aside; to be called on every rank.
 
     Collecting the state is a collective operation: calling it on rank 0 alone waits for ever.
     Whoever looks into the folder meanwhile finds whole checkpoints only.
+
+    Raises:
+        CheckpointNotWritten: on every rank; the checkpoint before it is untouched.
     """
     if trainer.sanity_checking:
         return
     ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
     unfinished = ckpt.with_suffix(".partial")
-    trainer.save_checkpoint(unfinished, weights_only=False)
-    if trainer.is_global_zero:
-        os.replace(unfinished, ckpt)
-    if trainer.is_global_zero and self.last_ckpt not in (None, ckpt) and not self.keep_prev:
-        Path(self.last_ckpt).unlink(missing_ok=True)
+    problem = _write(trainer, unfinished, ckpt)
+    failed = None if problem is None else reason_of(problem)
+    if trainer.world_size > 1:
+        # The first process writes, and all of them must stop.
+        failed = trainer.strategy.broadcast(failed)
+    if failed is not None:
+        if trainer.is_global_zero:
+            discard(unfinished)
+        raise CheckpointNotWritten(
+            f"The checkpoint {ckpt} cannot be written: {failed}. "
+            + (f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none.")
+        ) from problem
+    if trainer.is_global_zero and not self.keep_prev:
+        _keep_one_before(self, ckpt)
     self.last_ckpt = ckpt
+
+
+def _write(trainer: Any, unfinished: Path, final: Path) -> Exception | None:
+    """Write a checkpoint and return what went wrong, if anything, when all ranks are done."""
+    # torch reports a full disk as a RuntimeError.
+    expected = (OSError, RuntimeError)
+    try:
+        trainer.save_checkpoint(unfinished, weights_only=False)
+    except expected as error:
+        # The others wait for this rank at the end of Lightning's function.
+        trainer.strategy.barrier("Trainer.save_checkpoint")
+        return error
+    if trainer.is_global_zero:
+        try:
+            put_in_place(unfinished, final)
+        except expected as error:
+            return error
+    return None
+
+
+def _keep_one_before(self: Any, newest: Path) -> None:
+    """Set the checkpoint before the newest aside, and remove all that are older or broken.
+
+    A disk may fail in a way that only reading shows, so the last but one stays until the next. Its
+    name does not end with ``.ckpt``: who looks for a run's checkpoint finds the newest.
+    """
+    before = Path(self.last_ckpt) if self.last_ckpt not in (None, newest) else None
+    if before is not None and before.suffix == ".ckpt" and before.exists():
+        before = before.replace(before.with_name(before.name + PREVIOUS))
+    for old in [*_own(self, "ckpt"), *_own(self, "ckpt" + PREVIOUS)]:
+        if old not in (newest, before):
+            old.unlink(missing_ok=True)
+
+
+def _own(self: Any, ending: str) -> list[Path]:
+    """Return the files in the run's folder that have the name of one of its checkpoints."""
+    name, _ = self.ckpt_placeholder.split("{}")
+    pattern = re.compile(re.escape(name) + r"\d+(-interrupted)?\." + re.escape(ending))
+    return [path for path in self.path.iterdir() if pattern.fullmatch(path.name)]
 
 
 def on_train_epoch_end(self: Any, trainer: Any, pl_module: Any) -> None:
@@ -101,6 +180,12 @@ def on_train_epoch_end(self: Any, trainer: Any, pl_module: Any) -> None:
         self.save(trainer)
 
 
+def on_train_end(self: Any, trainer: Any, pl_module: Any) -> None:
+    """Remove what was kept for the case that the training cannot be finished."""
+    if trainer.is_global_zero:
+        remove_previous(self.path)
+
+
 def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None]:
     """Return the newest checkpoint of this very run and its W&B id, or (None, None).
 
@@ -110,25 +195,25 @@ def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None
     oldest = datetime.now() - _as_timedelta(self.max_hours)
     found: list[tuple[datetime, Path]] = []
     for folder, _, files in os.walk(self.checkpoint_dir):
-        candidates = [Path(folder, file) for file in files if file.endswith(".ckpt")]
+        candidates = [Path(folder, file) for file in files if file.endswith((".ckpt", PREVIOUS))]
         if not candidates or "args.json" not in files:
             continue
-        # Clocks are coarse: of two files written at once, the later epoch counts.
-        newest = max(candidates, key=lambda c: (os.path.getmtime(c), len(c.name), c.name))
-        written = datetime.fromtimestamp(os.path.getmtime(newest))
+        written = datetime.fromtimestamp(max(map(os.path.getmtime, candidates)))
         if written > oldest:
-            found.append((written, newest))
-    for _, checkpoint in sorted(found, reverse=True):
+            found.append((written, Path(folder)))
+    for _, run in sorted(found, reverse=True):
         try:
-            other = OmegaConf.create(json.loads((checkpoint.parent / "args.json").read_text()))
+            other = OmegaConf.create(json.loads((run / "args.json").read_text()))
         except (OSError, ValueError):
             warnings.warn(
-                f"Skipped {checkpoint} for auto-resume: its args.json cannot be read.",
+                f"Skipped {run} for auto-resume: its args.json cannot be read.",
                 stacklevel=2,
             )
             continue
         if all(_plain(other, key) == _plain(cfg, key) for key in type(self).SHOULD_MATCH):
-            return checkpoint, OmegaConf.select(other, "wandb_run_id")
+            checkpoint = newest_readable(run)
+            if checkpoint is not None:
+                return checkpoint, OmegaConf.select(other, "wandb_run_id")
     return None, None
 
 

@@ -43,7 +43,7 @@ def pretrain(cfg: DictConfig) -> RunResult:
 
     Raises:
         SetupError: the configuration cannot be run; the message says what is wrong.
-        TrainingInterrupted: Ctrl-C was pressed; it carries the checkpoint that was saved.
+        TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
     from solo_margins.runner.recording import recorded
 
@@ -66,7 +66,7 @@ def linear(cfg: DictConfig) -> RunResult:
 
     Raises:
         SetupError: the configuration cannot be run; the message says what is wrong.
-        TrainingInterrupted: Ctrl-C was pressed; it carries the checkpoint that was saved.
+        TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
     from solo_margins.runner.recording import recorded
 

@@ -7,6 +7,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from solo_margins import host
+from solo_margins.runner.interruption import outlive_the_groups_signals
+from solo_margins.runner.repeatable import RepeatableBatches
+from solo_margins.runner.settings import setting
 
 
 def pretraining_data(cfg: DictConfig) -> dict[str, Any]:
@@ -43,7 +46,15 @@ def pretraining_data(cfg: DictConfig) -> dict[str, Any]:
         images, batch_size=cfg.optimizer.batch_size, num_workers=cfg.data.num_workers
     )
     _refuse_empty(loader, cfg)
-    return {"train_dataloaders": loader, "val_dataloaders": validation}
+    return {"train_dataloaders": _repeatable(loader, cfg), "val_dataloaders": validation}
+
+
+def _repeatable(loader: Any, cfg: DictConfig) -> Any:
+    """Return batches that a resumed training sees as if it had not been interrupted."""
+    if setting(cfg, "overfit_batches", 0) or not setting(cfg, "use_distributed_sampler", True):
+        # Lightning, or the user, chooses the images of every batch.
+        return loader
+    return RepeatableBatches(loader, cfg.seed)
 
 
 def _views(cfg: DictConfig, dali: bool) -> Any:
@@ -67,6 +78,7 @@ def _validation_loader(cfg: DictConfig) -> Any:
     if data.no_labels and data.dataset == "custom":
         return None
     train, loader = classification_loaders(cfg)
+    loader.worker_init_fn = outlive_the_groups_signals
     if data.format == "dali":
         # DALI does not say that it has too few images for a batch.
         _refuse_empty(train, cfg)
@@ -93,6 +105,7 @@ def probing_data(cfg: DictConfig) -> dict[str, Any]:
     train, validation = classification_loaders(
         cfg, auto_augment=cfg.auto_augment, data_fraction=cfg.data.fraction
     )
+    validation.worker_init_fn = outlive_the_groups_signals
     _refuse_empty(train, cfg)
     if cfg.data.format == "dali":
         module = host.ClassificationDALIDataModule(
@@ -106,7 +119,7 @@ def probing_data(cfg: DictConfig) -> dict[str, Any]:
         )
         module.val_dataloader = lambda: validation
         return {"datamodule": module}
-    return {"train_dataloaders": train, "val_dataloaders": validation}
+    return {"train_dataloaders": _repeatable(train, cfg), "val_dataloaders": validation}
 
 
 def _refuse_empty(loader: Any, cfg: DictConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ from typing import Any
 
 from solo_margins.runner.sweeps import Job, as_if_alone, current_job
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+BY_SIGNAL = 128
+"""Exit code of a process that a signal has ended, less the signal's number, as shells have it."""
 
 
 class SetupError(ValueError):
@@ -22,19 +23,21 @@ class SetupError(ValueError):
 
 
 class TrainingStopped(SetupError):
-    """A training was ended because it cannot come to anything as it is configured."""
+    """A training was ended, in all processes at once, because it cannot come to anything."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended a training.
+    """Ctrl-C or SIGTERM ended a training.
 
     Attributes:
         checkpoint: the checkpoint to continue from, if there is one.
+        signal: the number of the signal.
     """
 
-    def __init__(self, message: str, checkpoint: Path | None) -> None:
+    def __init__(self, message: str, checkpoint: Path | None, number: int = signal.SIGINT) -> None:
         super().__init__(message)
         self.checkpoint = checkpoint
+        self.signal = number
 
 
 @contextmanager
@@ -98,8 +101,8 @@ def run_as_program(
     """Call a function and end the process as a program should.
 
     A mistake of the user becomes one sentence on stderr and exit code 1, Ctrl-C one line and exit
-    code 130. Anything unexpected keeps its stack trace, as does everything with
-    ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
+    code 130, SIGTERM during a training the same and 143. Anything unexpected keeps its stack
+    trace, as does everything with ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
 
     In a job of a multirun an error names the job and is left to Hydra, which goes on with the other
     jobs and ends with code 1 behind the last one. Ctrl-C ends the sweep.
@@ -118,6 +121,9 @@ def run_as_program(
     except SetupError as error:
         if wants_traces():
             raise
+        if isinstance(error, TrainingStopped) and is_helper_process():
+            # The main process says so too, if Lightning does not kill it for a helper's error.
+            raise SystemExit(0) from None
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 
@@ -140,7 +146,7 @@ def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: s
 
 @contextmanager
 def tidy_interruption() -> Iterator[None]:
-    """End the process on Ctrl-C with one line and exit code 130, not with a stack trace."""
+    """End the process on Ctrl-C or SIGTERM with one line and its exit code, not with a trace."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -148,7 +154,8 @@ def tidy_interruption() -> Iterator[None]:
             # A helper that ends with an error makes Lightning kill the main process.
             raise SystemExit(0) from None
         print(str(interrupt) or "Interrupted.", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        number = getattr(interrupt, "signal", signal.SIGINT)
+        raise SystemExit(BY_SIGNAL + number) from None
 
 
 @contextmanager

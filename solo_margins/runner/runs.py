@@ -11,6 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from solo_margins import host
+from solo_margins.host.checkpoint_files import fault_of, newest_first
 from solo_margins.runner.program import is_helper_process
 from solo_margins.runner.settings import setting
 
@@ -78,7 +79,9 @@ def choose_run(cfg: DictConfig, kind: str) -> Run:
     run = Run(runs / (wanted or f"run-{secrets.token_hex(4)}"), resumed)
     earlier = run.newest_checkpoint()
     continues = resumed is not None and resumed.parent.resolve() == run.folder.resolve()
-    if earlier is not None and not continues and not is_helper_process():
+    # What nobody can read is in nobody's way; auto-resume has warned of it.
+    is_lost = cfg.auto_resume.enabled and all(map(fault_of, newest_first(run.folder)))
+    if earlier is not None and not continues and not is_lost and not is_helper_process():
         raise ValueError(
             f"run_id={run.name}: {run.folder} already holds a run"
             + (" with other settings" if cfg.auto_resume.enabled else "")
@@ -111,6 +114,9 @@ def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     if not Path(given).exists():
         raise ValueError(f"resume_from_checkpoint={given} does not exist.")
+    fault = fault_of(Path(given))
+    if fault is not None:
+        raise ValueError(f"resume_from_checkpoint={given} cannot be used: {fault}.")
     return Path(given)
 
 

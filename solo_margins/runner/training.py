@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,29 +13,38 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.host.checkpoint_files import DirectCheckpointIO, remove_previous
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import lens_settings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
-from solo_margins.runner.interruption import InterruptGuard, StopRequested
+from solo_margins.runner.interruption import InterruptGuard, StopRequested, requeue
 from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, explained
+from solo_margins.runner.repeatable import RepeatableBatches, RepeatableSteps
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
 from solo_margins.runner.settings import setting
+from solo_margins.runner.writing import check_writable, explain_full_disk
 
 OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
+
+NOT_RESTORED_BY_DALI = (
+    "DALI begins anew with its order of images and its augmentations, which solo-learn's pipelines "
+    "cannot be asked for: this training will not be the same as without the interruption."
+)
 
 
 def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunResult:
     """Fit a model and return what it leaves behind; see :func:`solo_margins.runner.pretrain`."""
     pl = host.pl
     with explained():
+        check_writable(cfg, run)
         checkpointer = _checkpointer(cfg, run)
         guard = InterruptGuard(checkpointer)
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
         # The guard comes first: it must stop before anybody acts on the next batch.
-        callbacks = [guard, GradientNorm()]
+        callbacks = [guard, _repeatable_steps(cfg, data), GradientNorm()]
         if checkpointer is not None:
             callbacks.append(checkpointer)
         if loggers:
@@ -52,9 +62,11 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         )
     _announce(trainer, cfg, run)
     try:
-        with guard.listening(), warnings.catch_warnings():
+        with guard.listening(trainer), warnings.catch_warnings():
             # The host's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
+            # Lightning knows no loader that finds the place by itself.
+            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
             trainer.fit(model, **data, ckpt_path=run.resumed_from)
             if run.resumed_from is not None and not trainer.callback_metrics:
                 # It was ended behind its last step: nothing is left to train, but to measure.
@@ -65,14 +77,20 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         # Lightning ends the process itself on the KeyboardInterrupt of a second Ctrl-C.
         if not guard.is_requested:
             raise
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
+        explanation = explain_full_disk(error, run)
+        if explanation is not None:
+            raise explanation from error
         if not guard.has_caused(error):
             raise
     finally:
         os.environ.pop(RUN_ID_VARIABLE, None)
     checkpoint = getattr(checkpointer, "last_ckpt", None) or run.newest_checkpoint()
     if guard.is_requested or not trainer.state.finished:
-        raise TrainingInterrupted(_farewell(checkpoint, cfg), checkpoint)
+        farewell = _farewell(checkpoint, cfg)
+        if guard.signal == signal.SIGUSR1 and trainer.is_global_zero:
+            farewell += f" {requeue()}"
+        raise TrainingInterrupted(farewell, checkpoint, guard.signal or signal.SIGINT)
     if lens is not None and lens.stopped is not None:
         raise TrainingStopped(
             f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {lens.stopped}. "
@@ -80,6 +98,7 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         )
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     if trainer.is_global_zero:
+        remove_previous(run.folder)
         print(f"Checkpoint: {checkpoint or 'none, checkpoint.enabled=false'}")
         print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
     return RunResult(run.folder, checkpoint, metrics, run.resumed_from)
@@ -92,11 +111,18 @@ def _validate(trainer: Any, model: Any, data: dict[str, Any]) -> None:
         trainer.validate(model, images, verbose=False)
 
 
+def _repeatable_steps(cfg: DictConfig, data: dict[str, Any]) -> RepeatableSteps:
+    batches = data.get("train_dataloaders")
+    return RepeatableSteps(cfg.seed, batches if isinstance(batches, RepeatableBatches) else None)
+
+
 def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
     if not trainer.is_global_zero:
         return
     if run.resumed_from is not None:
         print(f"Continuing from {run.resumed_from}", flush=True)
+        if cfg.data.format == "dali":
+            print(NOT_RESTORED_BY_DALI, flush=True)
     elif cfg.auto_resume.enabled:
         print("No earlier run with these settings was found: starting a new one.", flush=True)
     print(f"Run: {run.folder}", flush=True)
@@ -186,4 +212,7 @@ def _trainer_arguments(cfg: DictConfig, batches: int | None) -> dict[str, Any]:
     if arguments.get("log_every_n_steps") is None and batches is not None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)
+    if str(arguments.get("strategy") or "auto").startswith(("auto", "ddp")):
+        # Others have ways of their own to write a state that is spread over processes.
+        arguments["plugins"] = [*(arguments.get("plugins") or []), DirectCheckpointIO()]
     return arguments

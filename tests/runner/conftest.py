@@ -68,6 +68,23 @@ def linear_config(raw_config, image_folder, tmp_path):
     return make
 
 
+@pytest.fixture
+def written(config, tmp_path):
+    """Arguments that name a configuration file with a backbone that every process knows."""
+    cfg = config("backbone.name=resnet18", "checkpoint.dir=runs", "method=mocov3_margin")
+    cfg.defaults = [
+        "_self_",
+        {"override hydra/hydra_logging": "disabled"},
+        {"override hydra/job_logging": "disabled"},
+    ]
+    cfg.hydra = {"output_subdir": None, "run": {"dir": "."}, "sweep": {"dir": ".", "subdir": "."}}
+    cfg.accelerator, cfg.devices, cfg.strategy = "auto", "1", "auto"
+    cfg.seed, cfg.auto_resume = 5, {"enabled": False}
+    (tmp_path / "conf").mkdir()
+    OmegaConf.save(cfg, tmp_path / "conf" / "own.yaml")
+    return ["--config-dir", tmp_path / "conf", "--config-name", "own"]
+
+
 class Finished:
     """Output and exit code of a process."""
 

@@ -16,24 +16,10 @@ from solo_margins.lens import records
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def written(config, tmp_path):
-    """Arguments that name a configuration file with a backbone that every process knows."""
-    cfg = config("backbone.name=resnet18", "checkpoint.dir=runs", "method=mocov3_margin")
-    cfg.defaults = [
-        "_self_",
-        {"override hydra/hydra_logging": "disabled"},
-        {"override hydra/job_logging": "disabled"},
-    ]
-    cfg.hydra = {"output_subdir": None, "run": {"dir": "."}, "sweep": {"dir": ".", "subdir": "."}}
-    cfg.accelerator, cfg.devices, cfg.strategy = "auto", "1", "auto"
-    cfg.seed, cfg.auto_resume = 5, {"enabled": False}
-    (tmp_path / "conf").mkdir()
-    OmegaConf.save(cfg, tmp_path / "conf" / "own.yaml")
-    return ["--config-dir", tmp_path / "conf", "--config-name", "own"]
-
-
-def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on(start, finish, written, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_and_the_same_command_goes_on(
+    start, finish, written, tmp_path, number
+):
     command = [ROOT / "main_pretrain.py", *written, "max_epochs=4", "data.num_workers=1"]
     process = start(*command)
     deadline = time.monotonic() + 120
@@ -41,10 +27,10 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on(start, finish, 
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    # To the whole group, data-loading workers included, as a terminal does it.
-    os.killpg(process.pid, signal.SIGINT)
+    # To the whole group, data-loading workers included, as a terminal or Slurm does it.
+    os.killpg(process.pid, number)
     stopped = finish(process)
-    assert stopped.code == 130, stopped.err
+    assert stopped.code == 128 + number, stopped.err
     assert "Traceback" not in stopped.err
     [checkpoint] = tmp_path.glob("runs/mocov3_margin/*/*.ckpt")
     assert (

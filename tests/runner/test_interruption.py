@@ -1,4 +1,4 @@
-"""Ctrl-C: the step is finished, the checkpoint is whole, the run goes on where it was."""
+"""Ctrl-C and SIGTERM: the step is finished, the checkpoint whole; the run goes on where it was."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from solo_margins import host, runner
-from solo_margins.host import checkpointing
 
 BATCHES = 4
 
@@ -16,7 +15,7 @@ BATCHES = 4
 def interrupting(monkeypatch):
     """Let MoCo v3 send SIGINT to its own process in a step of one of its hooks."""
 
-    def arrange(hook, when, times=1):
+    def arrange(hook, when, times=1, number=signal.SIGINT):
         class Interrupting(host.MoCoV3):
             pass
 
@@ -25,7 +24,7 @@ def interrupting(monkeypatch):
         def interrupted(self, *args, **kwargs):
             if not self.trainer.sanity_checking and when(self.trainer):
                 for _ in range(times):
-                    os.kill(os.getpid(), signal.SIGINT)
+                    os.kill(os.getpid(), number)
             return original(self, *args, **kwargs)
 
         setattr(Interrupting, hook, interrupted)
@@ -115,23 +114,64 @@ def test_a_program_ends_with_code_130(config, interrupting, capsys):
     assert last.startswith("Interrupted: the last checkpoint is ")
 
 
-def test_a_broken_off_write_leaves_no_checkpoint(tmp_path):
-    class Trainer:
-        sanity_checking = False
-        is_global_zero = True
-        current_epoch = 3
+def test_sigterm_is_like_ctrl_c_but_patient(config, interrupting, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    interrupting(
+        "training_step",
+        lambda trainer: trainer.global_step == 1,
+        # Slurm may send more than one.
+        times=2,
+        number=signal.SIGTERM,
+    )
+    with pytest.raises(SystemExit) as caught:
+        runner.run_as_program(runner.pretrain, config())
+    assert caught.value.code == 128 + signal.SIGTERM
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("Interrupted: the last checkpoint is ")
+    assert "auto_resume.enabled=true" in last
+    assert signal.getsignal(signal.SIGTERM) is before
 
-        def save_checkpoint(self, path, weights_only):
-            path.write_bytes(b"half")
-            raise OSError("disk full")
 
-    class Checkpointer:
-        path = tmp_path
-        ckpt_placeholder = "x-ep{}.ckpt"
-        last_ckpt = tmp_path / "x-ep2.ckpt"
-        keep_prev = False
+def test_a_handler_of_somebody_else_stays(config, interrupting):
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    try:
+        interrupting("training_step", lambda t: t.global_step == 1, number=signal.SIGTERM)
+        runner.pretrain(config())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [1]
 
-    Checkpointer.last_ckpt.write_bytes(b"whole")
-    with pytest.raises(OSError, match="disk full"):
-        checkpointing.save(Checkpointer(), Trainer())
-    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["x-ep2.ckpt"]
+
+@pytest.fixture
+def slurm(monkeypatch, tmp_path):
+    """An environment as in a job of Slurm with one task; what scontrol is asked is written down."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    asked = tmp_path / "asked"
+    (programs / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {asked}\n')
+    (programs / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    job = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "NTASKS_PER_NODE": "1"}
+    job |= {"PROCID": "0", "LOCALID": "0", "NODEID": "0", "JOB_NUM_NODES": "1"}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    return asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_of_slurm_saves_between_two_steps(config, interrupting, slurm, number):
+    settings = ("auto_resume.enabled=true", "method_kwargs.temperature=0.25")
+    stop = interrupting("training_step", lambda t: t.global_step == 1, number=number)
+    with pytest.raises(runner.TrainingInterrupted) as caught:
+        runner.pretrain(config(*settings))
+    assert caught.value.signal == number
+    assert load(caught.value.checkpoint)["global_step"] == 2
+    assert not list(caught.value.checkpoint.parent.glob("hpc_ckpt*")), "Lightning saved as well"
+    requeued = number == signal.SIGUSR1
+    assert slurm.exists() == requeued
+    if requeued:
+        assert slurm.read_text().split() == ["requeue", "7"]
+        assert "queued again" in str(caught.value)
+    stop()
+    assert runner.pretrain(config(*settings)).resumed_from == caught.value.checkpoint

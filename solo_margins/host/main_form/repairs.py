@@ -27,6 +27,7 @@ from solo_margins.host import (
     stored_images,
 )
 from solo_margins.host.backbones import LIKE_MOCOV3
+from solo_margins.host.clusters import keep_clusters
 from solo_margins.host.label_fraction import keep_fraction
 from solo_margins.host.unlabelled import accuracy_of_labelled, classification_loss
 
@@ -261,6 +262,26 @@ def momentum_after_resuming() -> None:
     _wrap(_module("methods.base").BaseMomentumMethod, "on_train_start", make)
 
 
+def clusters_in_checkpoints() -> None:
+    """Let DeepCluster v2 be resumed; see :func:`solo_margins.host.clusters.keep_clusters`."""
+    keep_clusters(_module("methods.deepclusterv2").DeepClusterV2)
+
+
+def position_codes_after_resuming() -> None:
+    """Symptom: All4One cannot be resumed, as its checkpoint holds a cache that is not there yet."""
+
+    def make(original: Any) -> Any:
+        def on_load_checkpoint(self: Any, checkpoint: Any) -> None:
+            original(self, checkpoint)
+            state = checkpoint["state_dict"]
+            for name in [name for name in state if name.endswith(".cached_penc")]:
+                del state[name]
+
+        return on_load_checkpoint
+
+    _wrap(_module("methods.all4one").All4One, "on_load_checkpoint", make)
+
+
 def checkpoints_of_their_own() -> None:
     """Give every run a folder of its own, and keep its last epoch.
 
@@ -273,6 +294,7 @@ def checkpoints_of_their_own() -> None:
     checkpointer.save_args = checkpointing.save_args
     checkpointer.save = checkpointing.save
     checkpointer.on_train_epoch_end = checkpointing.on_train_epoch_end
+    checkpointer.on_train_end = checkpointing.on_train_end
 
 
 def auto_resume_of_the_same_run() -> None:
@@ -308,6 +330,8 @@ REPAIRS: tuple[Callable[[], None], ...] = (
     warmup_cosine,
     static_rates_in_checkpoints,
     momentum_after_resuming,
+    clusters_in_checkpoints,
+    position_codes_after_resuming,
     checkpoints_of_their_own,
     auto_resume_of_the_same_run,
     vit_of_mocov3,

@@ -27,6 +27,7 @@ class Checkpointer(pl.Callback):
     save_args = checkpointing.save_args
     save = checkpointing.save
     on_train_epoch_end = checkpointing.on_train_epoch_end
+    on_train_end = checkpointing.on_train_end
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from solo.methods import base as release
 from torch import Tensor
 
+from solo_margins.host.clusters import keep_clusters
 from solo_margins.host.pypi_form.base import BaseMethod, BaseMomentumMethod
 from solo_margins.host.pypi_form.config import require
 
@@ -109,4 +110,6 @@ class _FeaturesOnly:
 
 def adapted_methods() -> dict[str, Any]:
     """Return the release's methods that work, adapted, by name."""
-    return {name: adapt(solo.methods.METHODS[name]) for name in ADAPTED}
+    methods = {name: adapt(solo.methods.METHODS[name]) for name in ADAPTED}
+    keep_clusters(methods["deepclusterv2"])
+    return methods
