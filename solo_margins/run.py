@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from solo_margins import host
+from solo_margins.checkpoint_files import safe_loading
 from solo_margins.runner.program import SetupError, explained, run_as_program
 
 USAGE = "Usage: python -m solo_margins.run <program.py> [arguments of the program]"
@@ -31,7 +32,8 @@ def run(arguments: Sequence[str]) -> None:
     sys.argv[:] = [str(program), *arguments[1:]]
     sys.path[0] = str(program.parent)
     try:
-        runpy.run_path(str(program), run_name="__main__")
+        with safe_loading():
+            runpy.run_path(str(program), run_name="__main__")
     except (AssertionError, RuntimeError) as error:
         if not _is_missing_cuda(error):
             raise

@@ -12,9 +12,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.checkpoint_files import refuse_unsafe, safe_loading
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import lens_settings
+from solo_margins.numerics.callback import FiniteSteps
+from solo_margins.numerics.settings import numerics_settings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
+from solo_margins.runner.faults import SkippedImagesReport, faults_explained
 from solo_margins.runner.interruption import InterruptGuard, StopRequested
 from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, explained
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
@@ -34,7 +38,9 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
         # The guard comes first: it must stop before anybody acts on the next batch.
-        callbacks = [guard, GradientNorm()]
+        callbacks = [guard, _finite_steps(cfg, run), GradientNorm()]
+        callbacks.append(SkippedImagesReport(data, run.folder))
+        refuse_unsafe(run.resumed_from)
         if checkpointer is not None:
             callbacks.append(checkpointer)
         if loggers:
@@ -52,7 +58,7 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         )
     _announce(trainer, cfg, run)
     try:
-        with guard.listening(), warnings.catch_warnings():
+        with guard.listening(), faults_explained(data), safe_loading(), warnings.catch_warnings():
             # The host's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             trainer.fit(model, **data, ckpt_path=run.resumed_from)
@@ -115,6 +121,10 @@ def _farewell(checkpoint: Path | None, cfg: DictConfig) -> str:
 def _lens(cfg: DictConfig, run: Run) -> Lens | None:
     settings = lens_settings(cfg)
     return Lens(settings, run.folder) if settings.enabled else None
+
+
+def _finite_steps(cfg: DictConfig, run: Run) -> FiniteSteps:
+    return FiniteSteps(numerics_settings(cfg), run.folder, saves_state=cfg.checkpoint.enabled)
 
 
 def _checkpointer(cfg: DictConfig, run: Run) -> Any:
