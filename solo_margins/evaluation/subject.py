@@ -13,8 +13,7 @@ from torch.utils.data import Subset
 
 from solo_margins import host
 from solo_margins.evaluation.features import Features, Views, extract_features, view_loader
-from solo_margins.host.class_folders import tell_once
-from solo_margins.host.skipped_images import skipped_files, total
+from solo_margins.host.skipped_images import report
 from solo_margins.runner.checkpoints import find_checkpoint, pretrained_backbone
 from solo_margins.runner.data import classification_loaders
 from solo_margins.runner.probing import parse_linear
@@ -59,9 +58,7 @@ class Subject:
         loader = view_loader(views, batch_size, self.cfg.data.num_workers)
         channels_last = not self.cfg.performance.disable_channel_last
         found = extract_features(self.backbone, loader, device, channels_last, title, progress)
-        skipped, number = skipped_files([images])
-        if skipped:
-            tell_once(f"{title.capitalize()}: {total(skipped, number)}")
+        report(images, title)
         return found
 
 

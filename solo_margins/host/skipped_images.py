@@ -28,6 +28,8 @@ class SkippedImages:
     """
 
     def __init__(self, number: int) -> None:
+        self.told = 0
+        """How many of them the last report was about."""
         self.is_skipped = torch.zeros(number, dtype=torch.bool).share_memory_()
 
     def read(self, index: int, number: int, item: Callable[[int], Any], name: Any) -> Any:
@@ -93,9 +95,7 @@ def skipped_files(loaders: Iterable[Any]) -> tuple[list[str], int]:
     """
     seen: dict[int, Any] = {}
     for loader in loaders:
-        images = getattr(loader, "dataset", loader)
-        while not isinstance(images, ReadsImages) and hasattr(images, "dataset"):
-            images = images.dataset
+        images = _innermost(loader)
         if isinstance(images, ReadsImages):
             seen[id(images)] = images
     files: list[str] = []
@@ -105,6 +105,22 @@ def skipped_files(loaders: Iterable[Any]) -> tuple[list[str], int]:
         if images.skipped is not None:
             files.extend(images.file(index) for index in images.skipped.indexes())
     return sorted(set(files)), number
+
+
+def _innermost(images: Any) -> Any:
+    """Return the data set that a loader or a subset takes its images from."""
+    while not isinstance(images, ReadsImages) and hasattr(images, "dataset"):
+        images = images.dataset
+    return images
+
+
+def report(images: Any, title: str) -> None:
+    """Say how many images of a data set were skipped, unless that was said before."""
+    files, number = skipped_files([images])
+    images = _innermost(images)
+    if files and images.skipped.told < len(files):
+        images.skipped.told = len(files)
+        log.warning("%s: %s", title.capitalize(), total(files, number))
 
 
 def total(files: Sequence[str], number: int) -> str:

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+METHOD_LOSS = "train_…_loss"
+"""Stands for whatever a method calls its own loss."""
+
 LOOK_AT = {
     "inputs": "augmentations, their mean and std, and the images themselves",
     "weights": "optimizer.lr, and the checkpoint that the run started from",
@@ -17,12 +20,14 @@ LOOK_AT = {
     "projections": "optimizer.lr, gradient_clip_val and precision",
     "train_polarization_loss": "method_kwargs.polarization",
     "train_class_loss": "optimizer.classifier_lr",
-    "loss": "method_kwargs.temperature and method_kwargs.margins",
+    METHOD_LOSS: "method_kwargs.temperature and method_kwargs.margins",
+    "sum": "method_kwargs.polarization.weight and other factors of a loss",
     "gradients": "optimizer.lr, gradient_clip_val and precision",
 }
 """Where the cause may be, by what is not finite; what comes first explains what follows."""
 
 NAMES = {
+    "sum": "the sum of all losses",
     "train_polarization_loss": "the polarization penalty",
     "train_class_loss": "the online classifier's loss",
     "train_momentum_class_loss": "the momentum classifier's loss",
@@ -66,7 +71,7 @@ def broken_parts(evidence: Evidence, module: Any, gradients: bool) -> list[str]:
     terms = [n for n, v in evidence.logged if n.endswith("loss") and not math.isfinite(float(v))]
     found.extend(dict.fromkeys(terms))
     if evidence.loss is not None and not all_finite([evidence.loss]) and not terms:
-        found.append("loss")
+        found.append("sum")
     if gradients:
         found.append("gradients")
     return found
@@ -86,7 +91,7 @@ def advice(parts: Iterable[str]) -> str:
     """Return the settings to look at."""
     names = set(parts)
     for name, settings in LOOK_AT.items():
-        if name in names or (name == "loss" and any(n.startswith("train_") for n in names)):
+        if name in names or (name == METHOD_LOSS and any(n.startswith("train_") for n in names)):
             return settings
     return LOOK_AT["gradients"]
 

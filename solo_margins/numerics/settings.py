@@ -39,7 +39,9 @@ def numerics_settings(cfg: DictConfig) -> NumericsSettings:
         ValueError: a setting is unknown or impossible; the message is one sentence.
     """
     given: Any = OmegaConf.select(cfg, "numerics", default=None)
-    given = {} if given is None else OmegaConf.to_container(given, resolve=True)
+    given = {} if given is None else given
+    if OmegaConf.is_config(given):
+        given = OmegaConf.to_container(given, resolve=True)
     if not isinstance(given, dict):
         raise ValueError(
             f"numerics must be settings such as numerics.on_nonfinite=stop, got {given!r}."
