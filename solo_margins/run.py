@@ -62,7 +62,7 @@ def _use_image_size_of(arguments: Sequence[str]) -> None:
     from solo_margins.host import recipe
 
     option = "--pretrained_checkpoint_dir"
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, _, value = argument.partition("=")
         if name == option:
             settings = read_settings(value or following)
