@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,27 +26,44 @@ log = logging.getLogger("solo_margins.data")
 
 
 @contextmanager
-def faults_explained(data: Mapping[str, Any]) -> Iterator[None]:
+def faults_explained(trainer: Any, data: Mapping[str, Any]) -> Iterator[None]:
     """Turn what broken images and numbers raise during a training into one sentence.
 
     Args:
+        trainer: Lightning's.
         data: arguments of ``Trainer.fit``.
     """
     try:
         yield
-    except UnreadableImage as error:
-        raise SetupError(str(error)) from error
     except NotFinite as error:
+        # All processes have decided to stop.
         raise TrainingStopped(str(error)) from error
+    except UnreadableImage as error:
+        _end_helpers(trainer)
+        raise SetupError(str(error)) from error
     except RuntimeError as error:
-        if not dali_files.is_from_dali(error):
-            raise
-        module = data.get("datamodule")
-        names = ("train_data_path", "val_data_path")
-        sentence = dali_files.explanation(error, [getattr(module, name, None) for name in names])
+        sentence = _sentence_for(error, data)
         if sentence is None:
             raise
+        _end_helpers(trainer)
         raise SetupError(sentence) from error
+
+
+def _sentence_for(error: RuntimeError, data: Mapping[str, Any]) -> str | None:
+    if re.search("Connection (closed|reset) by peer", str(error)):
+        return "Another process that trained along has ended; its own message says why."
+    if not dali_files.is_from_dali(error):
+        return None
+    module = data.get("datamodule")
+    folders = [getattr(module, name, None) for name in ("train_data_path", "val_data_path")]
+    return dali_files.explanation(error, folders)
+
+
+def _end_helpers(trainer: Any) -> None:
+    """End the processes that this one has started: they wait for a step that will never come."""
+    kill = getattr(getattr(trainer.strategy, "launcher", None), "kill", None)
+    if trainer.world_size > 1 and trainer.is_global_zero and kill is not None:
+        kill(signal.SIGKILL)
 
 
 class SkippedImagesReport(host.pl.Callback):

@@ -58,7 +58,8 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         )
     _announce(trainer, cfg, run)
     try:
-        with guard.listening(), faults_explained(data), safe_loading(), warnings.catch_warnings():
+        faults = faults_explained(trainer, data)
+        with guard.listening(), faults, safe_loading(), warnings.catch_warnings():
             # The host's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             trainer.fit(model, **data, ckpt_path=run.resumed_from)
