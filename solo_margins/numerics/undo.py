@@ -31,14 +31,16 @@ class Undo:
             else:
                 self._copies[name] = buffer.detach().clone()
         # The features that the online kNN compares with grow as lists.
-        neighbours = vars(module.knn) if hasattr(module, "knn") else {}
-        lists = [value for value in neighbours.values() if isinstance(value, list)]
-        self._lists = [(values, len(values)) for values in lists]
+        self._neighbours = getattr(module, "knn", None)
+        held = {} if self._neighbours is None else vars(self._neighbours)
+        names = ("train_features", "train_targets", "test_features", "test_targets")
+        self._lengths = {n: len(held[n]) for n in names if isinstance(held.get(n), list)}
 
     @torch.no_grad()
     def apply(self) -> None:
         """Write the copies back."""
         for name, buffer in self._buffers.items():
             buffer.copy_(self._copies[name])
-        for values, length in self._lists:
-            del values[length:]
+        for name, length in self._lengths.items():
+            # The metric may have put another list in its place meanwhile.
+            del getattr(self._neighbours, name)[length:]

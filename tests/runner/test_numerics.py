@@ -200,6 +200,15 @@ def test_with_a_scaler_the_loss_alone_counts(raw_config, trainer, loaders, tmp_p
         assert all(p.isfinite().all() for p in model.parameters())
 
 
+def test_neighbours_forget_a_skipped_step(raw_config, trainer, loaders, tmp_path):
+    broken_numbers.register(calls=[2, 3])
+    cfg = raw_config("simclr_margin", "backbone.name=hiccup", "knn_eval.enabled=true")
+    _, model = trained(cfg, trainer, loaders, Witness(), folder=tmp_path, max_steps=3)
+    features = torch.cat(model.knn.train_features)
+    assert len(features) == len(torch.cat(model.knn.train_targets)) == 2 * 2 * 8
+    assert features.isfinite().all()
+
+
 def test_skips_are_counted_logged_and_limited(spoiled, tmp_path, caplog):
     skip = "numerics={on_nonfinite: skip, max_consecutive_skips: 2}"
     result = runner.pretrain(spoiled(skip, calls=[2, 3, 4, 5, 8]))
@@ -226,6 +235,13 @@ def test_settings_are_checked():
             settings(**given)
     with pytest.raises(ValueError, match="numerics must be settings"):
         numerics_settings(OmegaConf.create({"numerics": "skip"}))
+
+
+def test_overrides_need_no_plus(composed):
+    changes = ("numerics.on_nonfinite=skip", "numerics.max_consecutive_skips=3")
+    cfg = composed("simclr_margin.yaml", *changes, "data.on_error=skip")
+    assert numerics_settings(cfg) == NumericsSettings("skip", 3)
+    assert composed("linear.yaml", *changes, "data.on_error=skip").data.on_error == "skip"
 
 
 def test_the_probe_is_watched_too(config, linear_config):
