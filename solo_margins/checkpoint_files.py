@@ -29,7 +29,7 @@ def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
             one sentence.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=in_place)
+        content = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=in_place)
     # Damaged files make PyTorch stumble over anything.
     except Exception as error:
         if in_place and "mmap can only be used" in str(error):

@@ -32,7 +32,7 @@ class VisibleImages:
         names = class_folders.images_in(folder)
         animated = next((name for name in names if name.lower().endswith(".gif")), None)
         if animated is not None:
-            raise ValueError(
+            raise UnreadableImage(
                 f"{os.path.join(folder, animated)} is no image that DALI can read: remove or "
                 "convert .gif files, or use data.format=image_folder."
             )

@@ -73,7 +73,7 @@ class FiniteSteps(host.pl.Callback):
         for name in ("features", "projections"):
             network = getattr(pl_module, "backbone" if name == "features" else "projector", None)
             if isinstance(network, torch.nn.Module):
-                handle = network.register_forward_hook(self._keep(name))
+                handle = network.register_forward_hook(self._keep(name, trainer))
                 self._release.append(handle.remove)
         record = pl_module.log
 
@@ -83,12 +83,16 @@ class FiniteSteps(host.pl.Callback):
                 self._evidence.logged.append((name, kept))
             record(name, value, *args, **kwargs)
 
+        own = vars(pl_module).get("log")
         pl_module.log = log_and_keep
-        self._release.append(lambda: delattr(pl_module, "log"))
+        self._release.append(
+            lambda: delattr(pl_module, "log") if own is None else setattr(pl_module, "log", own)
+        )
 
-    def _keep(self, name: str) -> Callable[..., None]:
+    def _keep(self, name: str, trainer: Any) -> Callable[..., None]:
         def hook(module: Any, inputs: Any, output: Any) -> None:
-            if self._evidence is not None:
+            # Gradients may be accumulated across a validation, which is no part of the step.
+            if self._evidence is not None and trainer.training:
                 getattr(self._evidence, name).extend(t.detach() for t in tensors_in(output))
 
         return hook

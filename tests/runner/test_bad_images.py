@@ -350,6 +350,10 @@ def test_dali_names_the_image_that_it_cannot_decode(images, on):
         assert str(bad) in str(caught.value)
         assert "\n" not in str(caught.value)
         bad.unlink()
+    animated = damaged_images.classes(images)[0] / "animated.gif"
+    Image.new("RGB", (20, 20)).save(animated)
+    with pytest.raises(runner.SetupError, match=r"animated\.gif is no image that DALI can read"):
+        runner.pretrain(on(images, *settings))
     with pytest.raises(runner.SetupError, match=r"on_error=skip is not possible with data\.format"):
         runner.pretrain(on(images, *settings, "data.on_error=skip"))
 
