@@ -79,7 +79,8 @@ def copied(folder, target):
 
 def classes(folder):
     """Return the class folders of the training images."""
-    return sorted((folder / "train").iterdir())
+    found = sorted((folder / "train").iterdir())
+    return [path for path in found if path.is_dir() and not path.name.startswith(".")]
 
 
 def hide_files_in(folder):
