@@ -64,6 +64,7 @@ NOT_DEFINING = frozenset(
         "num_sanity_val_steps",
         "benchmark",
         "detect_anomaly",
+        "numerics.max_consecutive_skips",  # says when to give up, which leaves no result
     }
 )
 """Settings that may differ between two runs of the same experiment.
@@ -71,6 +72,9 @@ NOT_DEFINING = frozenset(
 Every other setting defines the run, those that do not exist yet included: to run a cell twice is
 better than to skip one that was never run.
 """
+
+NOT_DEFINING_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
+"""Values that change nothing in a run that is finished; any other one defines it."""
 
 WHERE_IMAGES_ARE = frozenset({"data.train_path", "data.val_path", "data.dataset"})
 """Settings that say where named data are stored and how; they define unnamed data."""
@@ -85,7 +89,8 @@ def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that define a run, in one spelling.
 
     Absent and null settings are the same, as are 1 and 1.0. Settings of :data:`NOT_DEFINING` are
-    left out, and for data with a name the folders that hold it.
+    left out, values of :data:`NOT_DEFINING_VALUES`, and for data with a name the folders that hold
+    it.
 
     Args:
         configuration: a resolved configuration as plain dictionaries and lists.
@@ -113,6 +118,8 @@ def _plain(value: Any, key: str, left_out: frozenset[str]) -> Any:
         for name, item in value.items():
             inner = f"{key}.{name}" if key else str(name)
             plain = None if inner in left_out else _plain(item, inner, left_out)
+            if plain is not None and plain == NOT_DEFINING_VALUES.get(inner):
+                plain = None
             if plain is not None:
                 found[str(name)] = plain
         return found or None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from solo_margins import host
 from solo_margins.runner.program import SetupError, explained, run_as_program
+from solo_margins.safe_loading import safe_loading
 
 USAGE = "Usage: python -m solo_margins.run <program.py> [arguments of the program]"
 
@@ -31,7 +32,8 @@ def run(arguments: Sequence[str]) -> None:
     sys.argv[:] = [str(program), *arguments[1:]]
     sys.path[0] = str(program.parent)
     try:
-        runpy.run_path(str(program), run_name="__main__")
+        with safe_loading():
+            runpy.run_path(str(program), run_name="__main__")
     except (AssertionError, RuntimeError) as error:
         if not _is_missing_cuda(error):
             raise
@@ -60,7 +62,7 @@ def _use_image_size_of(arguments: Sequence[str]) -> None:
     from solo_margins.host import recipe
 
     option = "--pretrained_checkpoint_dir"
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, _, value = argument.partition("=")
         if name == option:
             settings = read_settings(value or following)

@@ -58,6 +58,8 @@ def id_of(configuration, kind="pretrain", host="main"):
         {"method_kwargs__margins__curvature": ".inf"},
         {"a_later_setting": None},
         {"backbone": {"kwargs": {}}},
+        {"data__on_error": "raise"},
+        {"numerics": {"on_nonfinite": "stop", "max_consecutive_skips": 3}},
     ],
 )
 def test_what_does_not_define_a_run_leaves_its_id(changes):
@@ -76,6 +78,8 @@ def test_what_does_not_define_a_run_leaves_its_id(changes):
         {"precision": "16-mixed"},
         {"limit_train_batches": 3},
         {"a_later_setting": True},
+        {"data__on_error": "skip"},
+        {"numerics": {"on_nonfinite": "skip"}},
     ],
 )
 def test_what_defines_a_run_changes_its_id(changes):

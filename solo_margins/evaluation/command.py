@@ -22,6 +22,7 @@ WHAT_TO_EVALUATE = (
     "data.dataset",
     "data.format",
     "data.download",
+    "data.on_error",
     "data.fraction",
     "data.num_workers",
     "data.unlabelled_folder",

@@ -13,6 +13,7 @@ from torch.utils.data import Subset
 
 from solo_margins import host
 from solo_margins.evaluation.features import Features, Views, extract_features, view_loader
+from solo_margins.host.skipped_images import report
 from solo_margins.runner.checkpoints import find_checkpoint, pretrained_backbone
 from solo_margins.runner.data import classification_loaders
 from solo_margins.runner.probing import parse_linear
@@ -56,7 +57,9 @@ class Subject:
         views = Views(images, transform, max(1, passes), self.cfg.seed)
         loader = view_loader(views, batch_size, self.cfg.data.num_workers)
         channels_last = not self.cfg.performance.disable_channel_last
-        return extract_features(self.backbone, loader, device, channels_last, title, progress)
+        found = extract_features(self.backbone, loader, device, channels_last, title, progress)
+        report(images, title)
+        return found
 
 
 def load_subject(cfg: DictConfig) -> Subject:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
+
+from solo_margins.safe_loading import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def load_backbone(backbone: nn.Module, checkpoint: str | Path) -> None:
     Raises:
         ValueError: the checkpoint holds no backbone, or not the one asked for.
     """
-    content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    content = read_checkpoint(checkpoint)
     state = backbone_state(content.get("state_dict", content))
     if not state:
         raise ValueError(

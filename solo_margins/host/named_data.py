@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.host import recipe
+from solo_margins.host import class_folders, recipe
 from solo_margins.host.label_fraction import check_fraction
 
 VALIDATION_FOLDERS = ("val", "test")
@@ -95,6 +95,9 @@ NAMED = {
 
 READ_FROM_FILES = tuple(name for name, data in NAMED.items() if data.files is not None)
 
+ON_ERROR = ("raise", "skip")
+"""What to do about an image that cannot be read."""
+
 OURS = (*NAMED, "digits", "folder")
 """Every ``data.name`` of our configurations; others belong to somebody else."""
 
@@ -105,13 +108,22 @@ class Reading:
 
     download: bool | None = None
     """None where the configuration does not say: then the host does as it likes."""
+    on_error: str = "raise"
+    """``"skip"`` takes another image in the place of one that cannot be read."""
     unlabelled_folder: Path | None = None
-    num_classes: int | None = None
-    """The number of class folders, where the host would count another folder too."""
+    classes: tuple[str, ...] = ()
+    """The class folders with training images, which number the labels of both parts."""
+    class_roots: tuple[str, ...] = ()
+    """The folders that hold these class folders."""
     fraction: float | None = None
     """Share of the labelled images that a classifier is trained on; None where it is all."""
     seed: int = 5
     """Which images that share is."""
+
+    def classes_of(self, folder: Any) -> tuple[str, ...] | None:
+        """Return the classes of a folder, None where this reading is not about it."""
+        known = folder is not None and os.path.abspath(folder) in self.class_roots
+        return self.classes if known else None
 
 
 _current = Reading()
@@ -136,7 +148,7 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
             message is one sentence.
     """
     global _current
-    _current = Reading(download=_get(cfg, "download"))
+    _current = Reading(download=_get(cfg, "download"), on_error=_on_error(cfg))
     fraction = _get(cfg, "fraction")
     is_part = fraction is not None and fraction != -1
     if is_part:
@@ -145,12 +157,27 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
         seed = OmegaConf.select(cfg, "seed", default=Reading.seed)
         _current = replace(_current, fraction=fraction, seed=seed)
     name = _get(cfg, "name")
-    if name not in OURS or _get(cfg, "format") == "h5":
+    if _get(cfg, "format") == "h5":
         return
     if name in NAMED:
         _find(cfg, name, pretraining)
     if _get(cfg, "dataset") not in READ_FROM_FILES:
-        _current = _read_folders(cfg, _current, pretraining)
+        _current = _read_folders(cfg, _current, pretraining, name in OURS)
+
+
+def _on_error(cfg: DictConfig) -> str:
+    given = _get(cfg, "on_error")
+    if given is None:
+        return "raise"
+    if given not in ON_ERROR:
+        raise ValueError(f"data.on_error must be one of {', '.join(ON_ERROR)}, got {given!r}.")
+    if given == "skip" and _get(cfg, "format") == "dali":
+        raise ValueError(
+            "data.on_error=skip is not possible with data.format=dali, which ends its pipeline at "
+            "the first image that it cannot decode: use data.format=image_folder, or "
+            "data.on_error=raise."
+        )
+    return str(given)
 
 
 def _get(cfg: DictConfig, key: str) -> Any:
@@ -261,17 +288,9 @@ def _class_parent(path: Path) -> Path | None:
     if not path.is_dir():
         return None
     # CIFAR-100 has a class "train", which holds images and not folders.
-    if (path / "train").is_dir() and _folders(path / "train"):
+    if (path / "train").is_dir() and class_folders.folders_in(path / "train"):
         return path / "train"
-    return path if _folders(path) else None
-
-
-def _folders(path: Path, without: Path | None = None) -> list[str]:
-    """Return the names of the folders in a folder, sorted, but one."""
-    left_out = None if without is None else os.path.abspath(without)
-    with os.scandir(path) as entries:
-        names = [entry.name for entry in entries if entry.is_dir()]
-    return sorted(name for name in names if os.path.abspath(path / name) != left_out)
+    return path if class_folders.folders_in(path) else None
 
 
 def _use_folders(cfg: DictConfig, data: NamedData, given: Path, train: Path) -> None:
@@ -286,7 +305,7 @@ def _use_folders(cfg: DictConfig, data: NamedData, given: Path, train: Path) -> 
     cfg.data.train_path = str(train)
     cfg.data.val_path = None if val is None else str(val)
     _refuse_other_statistics(cfg)
-    found = len(_folders(train, _unlabelled_folder(cfg, train)))
+    found = len(class_folders.classes_in(train, _unlabelled_folder(cfg, train)))
     if found != data.classes and not _get(cfg, "no_labels"):
         raise ValueError(
             f"data.train_path={train} holds {found} class folders, but {data.title} has "
@@ -299,13 +318,25 @@ def _unlabelled_folder(cfg: DictConfig, train: Path) -> Path | None:
     return None if name is None else train / str(name)
 
 
-def _read_folders(cfg: DictConfig, reading: Reading, pretraining: bool) -> Reading:
-    """Return where unlabelled images are; check that both parts have the same classes."""
+def _read_folders(cfg: DictConfig, reading: Reading, pretraining: bool, is_ours: bool) -> Reading:
+    """Return where unlabelled images are and which classes the others have.
+
+    Both parts get the numbering of the training images: the host numbers the folders of each part
+    by itself, and labels would be shifted by one that is missing or empty.
+
+    Args:
+        cfg: the configuration.
+        reading: what is known already.
+        pretraining: whether unlabelled images are wanted.
+        is_ours: whether the configuration is one of ours, which promise that classes are complete.
+    """
     train, val = _path(cfg, "train_path"), _path(cfg, "val_path")
-    if train is None or not train.is_dir() or _get(cfg, "no_labels"):
+    if train is None or not train.is_dir():
         return reading
-    unlabelled = _unlabelled_folder(cfg, train)
-    classes = _folders(train, unlabelled)
+    if _get(cfg, "no_labels"):
+        class_folders.check_unlabelled("data.train_path", train)
+        return reading
+    unlabelled = _unlabelled_folder(cfg, train) if is_ours else None
     if unlabelled is not None:
         if pretraining and not unlabelled.is_dir():
             raise ValueError(
@@ -318,14 +349,19 @@ def _read_folders(cfg: DictConfig, reading: Reading, pretraining: bool) -> Readi
                 f"data.format=dali cannot tell data.unlabelled_folder={unlabelled.name} from a "
                 "class: use data.format=image_folder."
             )
-        reading = replace(reading, unlabelled_folder=unlabelled, num_classes=len(classes))
+    classes = class_folders.classes_in(train, unlabelled)
+    class_folders.check_classes("data.train_path", train, classes, unlabelled)
+    roots = [train]
     if val is not None and val.is_dir():
-        others = _folders(val, None if unlabelled is None else val / unlabelled.name)
-        if others != classes:
-            # The host numbers the classes of each folder by itself: labels would be shifted.
-            example = sorted(set(classes).symmetric_difference(others))[0]
-            raise ValueError(
-                f"data.val_path={val} must hold the same class folders as data.train_path={train}, "
-                f"but {example!r} is in one of the two only."
-            )
-    return reading
+        others = None if unlabelled is None else val / unlabelled.name
+        found = class_folders.classes_in(val, others)
+        # A configuration of solo-learn's own may validate on some classes only.
+        present = class_folders.folders_in(val, others) if is_ours else classes
+        class_folders.check_same_classes(train, val, classes, found, present)
+        roots.append(val)
+    return replace(
+        reading,
+        unlabelled_folder=unlabelled,
+        classes=tuple(classes),
+        class_roots=tuple(os.path.abspath(root) for root in roots),
+    )

@@ -1,19 +1,23 @@
 """The classes that solo-learn reads images with, obeying what a configuration says about reading.
 
 They replace torchvision's in the name spaces of solo-learn's own modules, never in torchvision.
-Without a word in the configuration they behave as torchvision's do.
+Hidden files are no images, whoever reads them, and every error names its file.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.error import URLError
 
 import torchvision
-from torchvision.datasets.folder import ImageFolder, is_image_file, make_dataset
+from torch.utils.data import Dataset
+from torchvision.datasets.folder import ImageFolder
 
-from solo_margins.host import named_data
+from solo_margins.host import class_folders, named_data
+from solo_margins.host.image_files import read_image
+from solo_margins.host.skipped_images import ReadsImages
 
 
 def read_as_configured(pretraining: Any, classification: Any) -> None:
@@ -33,6 +37,7 @@ def read_as_configured(pretraining: Any, classification: Any) -> None:
         module.torchvision = SimpleNamespace(datasets=datasets)
         module.STL10 = datasets.STL10
         module.ImageFolder = folder
+    pretraining.CustomDatasetWithoutLabels = UnlabelledImages
 
 
 def _downloading_when_asked(name: str) -> Any:
@@ -59,24 +64,74 @@ def _downloading_when_asked(name: str) -> Any:
     return StoredImages
 
 
-class LabelledFolder(ImageFolder):
+class LabelledFolder(ReadsImages, ImageFolder):
     """Images in class folders; a folder of unlabelled images beside them is left out."""
+
+    def __init__(self, root: Any, transform: Any = None, target_transform: Any = None) -> None:
+        super().__init__(root, transform, target_transform, loader=read_image)
+        self.remember_skipped()
+
+    @staticmethod
+    def make_dataset(directory: Any, class_to_idx: dict[str, int], *_: Any, **__: Any) -> Any:
+        """Return every image with its label; torchvision would take hidden files too."""
+        return class_folders.labelled_images(directory, class_to_idx)
 
     def find_classes(self, directory: Any) -> tuple[list[str], dict[str, int]]:
         """Return the class folders and their labels."""
-        classes, _ = super().find_classes(directory)
-        unlabelled = named_data.current().unlabelled_folder
-        classes = [name for name in classes if unlabelled is None or name != unlabelled.name]
-        return classes, {name: label for label, name in enumerate(classes)}
+        reading = named_data.current()
+        known = reading.classes_of(directory)
+        if known is None:
+            known = tuple(class_folders.classes_in(directory, reading.unlabelled_folder))
+            if not known:
+                raise ValueError(class_folders.no_images("The folder", directory))
+        return list(known), {name: label for label, name in enumerate(known)}
+
+    def file(self, index: int) -> str:
+        """Return the file of an image."""
+        return str(self.samples[index][0])
 
 
 class FolderWithUnlabelled(LabelledFolder):
     """Images in class folders, and those of the folder of unlabelled images with label −1."""
 
-    def __init__(self, root: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(root, *args, **kwargs)
+    def __init__(self, root: Any, transform: Any = None, target_transform: Any = None) -> None:
+        super().__init__(root, transform, target_transform)
         folder = named_data.current().unlabelled_folder
         if folder is not None:
-            found = make_dataset(folder.parent, {folder.name: -1}, is_valid_file=is_image_file)
+            found = class_folders.labelled_images(folder.parent, {folder.name: -1})
             self.samples.extend(found)
             self.targets.extend(label for _, label in found)
+            self.remember_skipped()
+
+
+class _ImagesOfOneFolder(Dataset[Any]):
+    """Images that lie in a folder itself, in the order of their names, with label −1."""
+
+    def __init__(self, root: Any, transform: Any = None) -> None:
+        class_folders.check_unlabelled("The folder", Path(root))
+        self.root = Path(root)
+        self.transform = transform
+        self.images = class_folders.images_in(root)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = read_image(self.root / self.images[index])
+        return (image if self.transform is None else self.transform(image)), -1
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+class UnlabelledImages(ReadsImages, _ImagesOfOneFolder):
+    """Images without class folders.
+
+    Symptom: solo-learn takes every entry of the folder for an image, in the order in which the file
+    system lists them, which differs between machines.
+    """
+
+    def __init__(self, root: Any, transform: Any = None) -> None:
+        super().__init__(root, transform)
+        self.remember_skipped()
+
+    def file(self, index: int) -> str:
+        """Return the file of an image."""
+        return str(self.root / self.images[index])

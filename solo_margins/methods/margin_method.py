@@ -17,6 +17,7 @@ from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.schedules import FIELDS, POLARIZATION_WEIGHT, Schedule, schedules_from
 from solo_margins.methods.settings import Polarization, margins_from, polarization_from
+from solo_margins.numerics.settings import numerics_settings
 
 # A recipe for data sets the heads of every method, so each accepts what another needs.
 SHARED_SETTINGS = (
@@ -107,18 +108,25 @@ class MarginMethod:
         for name, value in (("margins", margins), ("polarization", polarization)):
             OmegaConf.update(cfg, f"method_kwargs.{name}", asdict(value), force_add=True)
         _check_queue(cfg)
-        lens_settings(cfg)  # a mistake there is found before anything is loaded
+        # A mistake there is found before anything is loaded.
+        lens_settings(cfg)
+        numerics_settings(cfg)
         return cfg
 
     def configure_callbacks(self) -> list[Any]:
-        """Return the lens where it is on and nobody has brought one, as solo-learn's program."""
-        # Its base class comes from the host, which imports this module while it loads.
+        """Return what watches a training and nobody has brought, as solo-learn's program."""
+        # Their base class comes from the host, which imports this module while it loads.
         from solo_margins.lens.callback import Lens
+        from solo_margins.numerics.callback import FiniteSteps
 
+        present = {type(callback) for callback in self.trainer.callbacks}
+        added: list[Any] = []
+        if FiniteSteps not in present:
+            added.append(FiniteSteps(numerics_settings(self.cfg)))
         settings = lens_settings(self.cfg)
-        if not settings.enabled or any(isinstance(c, Lens) for c in self.trainer.callbacks):
-            return []
-        return [Lens(settings)]
+        if settings.enabled and Lens not in present:
+            added.append(Lens(settings))
+        return added
 
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return, by the name of solo-learn's loss, what the training step calls instead."""

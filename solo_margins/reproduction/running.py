@@ -252,9 +252,8 @@ def _composed(name: str, folder: Path, overrides: Iterable[str]) -> Any:
 
 
 def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:
-    import torch
-
     from solo_margins import runner
+    from solo_margins.safe_loading import read_checkpoint
 
     cell = job.cell
     overrides = [
@@ -270,7 +269,7 @@ def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:
     ]
     result = runner.pretrain(_composed(f"{cell.method}.yaml", folder, overrides))
     assert result.checkpoint is not None
-    content = torch.load(result.checkpoint, map_location="cpu", weights_only=True)
+    content = read_checkpoint(result.checkpoint)
     return result, int(content["global_step"])
 
 

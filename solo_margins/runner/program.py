@@ -121,9 +121,7 @@ def run_as_program(
     except SetupError as error:
         if wants_traces():
             raise
-        if isinstance(error, TrainingStopped) and is_helper_process():
-            # The main process says so too, if Lightning does not kill it for a helper's error.
-            raise SystemExit(0) from None
+        _leave_to_the_first_process(error)
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 
@@ -136,12 +134,20 @@ def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: s
     except Exception as error:
         if wants_traces():
             raise
+        _leave_to_the_first_process(error)
         # Hydra shows one error only, and that behind the last job.
         if isinstance(error, SetupError):
             print(f"Error in {job}: {error}", file=sys.stderr, flush=True)
         else:
             print(f"Error in {job}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         raise job.failure(_one_line(error) or type(error).__name__) from None
+
+
+def _leave_to_the_first_process(error: Exception) -> None:
+    """End a helper quietly when all processes have stopped for the same reason."""
+    if isinstance(error, TrainingStopped) and is_helper_process():
+        # A helper that ends with an error makes Lightning kill the main process.
+        raise SystemExit(0) from None
 
 
 @contextmanager

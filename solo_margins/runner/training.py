@@ -16,13 +16,17 @@ from solo_margins import host
 from solo_margins.host.checkpoint_files import DirectCheckpointIO, remove_previous
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import lens_settings
+from solo_margins.numerics.callback import FiniteSteps
+from solo_margins.numerics.settings import numerics_settings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
+from solo_margins.runner.faults import SkippedImagesReport, faults_explained
 from solo_margins.runner.interruption import InterruptGuard, StopRequested, requeue
 from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, explained
 from solo_margins.runner.repeatable import RepeatableBatches, RepeatableSteps
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
 from solo_margins.runner.settings import setting
 from solo_margins.runner.writing import check_writable, explain_full_disk
+from solo_margins.safe_loading import refuse_unsafe, safe_loading
 
 OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
@@ -44,7 +48,14 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
         # The guard comes first: it must stop before anybody acts on the next batch.
-        callbacks = [guard, _repeatable_steps(cfg, data), GradientNorm()]
+        callbacks = [
+            guard,
+            _repeatable_steps(cfg, data),
+            FiniteSteps(numerics_settings(cfg), run.folder, saves_state=cfg.checkpoint.enabled),
+            GradientNorm(),
+            SkippedImagesReport(data, run.folder),
+        ]
+        refuse_unsafe(run.resumed_from)
         if checkpointer is not None:
             callbacks.append(checkpointer)
         if loggers:
@@ -62,7 +73,8 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         )
     _announce(trainer, cfg, run)
     try:
-        with guard.listening(trainer), warnings.catch_warnings():
+        faults = faults_explained(trainer, data)
+        with guard.listening(trainer), faults, safe_loading(), warnings.catch_warnings():
             # The host's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             # Lightning knows no loader that finds the place by itself.

@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 from solo_margins.host import (
     checkpointing,
+    dali_files,
     dali_images,
     knn,
     named_data,
@@ -121,9 +122,9 @@ def data_of_the_configuration() -> None:
                 named_data.locate(cfg, pretraining)
                 recipe.remember(cfg)
                 numbers.pop("custom", None)
-                counted = named_data.current().num_classes
-                if counted is not None:
-                    numbers["custom"] = counted
+                known = named_data.current().classes_of(cfg.data.get("train_path"))
+                if known is not None:
+                    numbers["custom"] = len(known)
                 return original(cfg)
 
             return add_and_assert_dataset_cfg
@@ -189,13 +190,15 @@ def dali_with_recipes_and_on_the_cpu() -> None:
     """Let DALI run without CUDA, and show what the recipe says.
 
     Symptoms: DALI on the CPU asks for CUDA device 0; without workers it has no thread; probing
-    crops to 224 pixels, flips and normalises as on ImageNet whatever is configured.
+    crops to 224 pixels, flips and normalises as on ImageNet whatever is configured; hidden files
+    are taken for images, hidden and empty folders for classes.
     """
     dali: Any
     try:
         dali = _module("data.dali_dataloader")
     except ImportError:
         return
+    dali.os = dali_files.VisibleImages
 
     def make(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.host import named_data, recipe
+from solo_margins.host.class_folders import classes_in
 from solo_margins.host.settings import complete_trainer_settings
 
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "imagenet100": 100}
@@ -132,8 +132,8 @@ def _complete(cfg: DictConfig, defaults: Mapping[str, Any]) -> None:
         )
     folders = 0
     if dataset == "custom":
-        counted = named_data.current().num_classes
-        folders = counted or sum(entry.is_dir() for entry in os.scandir(cfg.data.train_path))
+        known = named_data.current().classes_of(cfg.data.train_path)
+        folders = len(classes_in(cfg.data.train_path) if known is None else known)
     # The online classifier needs an output even where there are no labels.
     cfg.data.num_classes = NUM_CLASSES.get(dataset, max(1, folders))
     set_defaults(

@@ -12,9 +12,11 @@ from omegaconf import DictConfig
 from solo.methods import dali as loaders
 from solo.utils import dali_dataloader as pipelines
 
-from solo_margins.host import dali_images, recipe
+from solo_margins.host import dali_files, dali_images, recipe
 from solo_margins.host.lightning import pl
 from solo_margins.host.pypi_form.config import set_defaults
+
+pipelines.os = dali_files.VisibleImages
 
 
 class _OnCpu(Pipeline):
@@ -24,15 +26,37 @@ class _OnCpu(Pipeline):
         super().__init__(batch_size, num_threads, device_id=None, seed=seed)
 
 
-class _PretrainOnCpu(pipelines.PretrainPipeline, _OnCpu):
+class _PretrainPipeline(pipelines.PretrainPipeline):
+    """Pretraining on visible images only."""
+
+    def __init__(self, data_path: Path, **kwargs: Any) -> None:
+        super().__init__(data_path, **kwargs)
+        if not kwargs["no_labels"] and not kwargs["encode_indexes_into_labels"]:
+            self.reader = _reader(data_path, shuffled=True, **kwargs)
+
+
+def _reader(data_path: Path, shuffled: bool, **kwargs: Any) -> Any:
+    """Return a reader of class folders; the release leaves it to DALI to list them."""
+    files, labels = dali_files.labelled_files(data_path)
+    return pipelines.ops.readers.File(
+        files=files,
+        labels=labels,
+        shard_id=kwargs["shard_id"],
+        num_shards=kwargs["num_shards"],
+        shuffle_after_epoch=shuffled,
+    )
+
+
+class _PretrainOnCpu(_PretrainPipeline, _OnCpu):
     """Pretraining pipeline without CUDA."""
 
 
 class _ClassificationPipeline(pipelines.NormalPipeline):
     """Classification at the recipe's size and with the right statistics."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, data_path: Path, **kwargs: Any) -> None:
+        super().__init__(data_path, **kwargs)
+        self.reader = _reader(data_path, shuffled=not self.validation, **kwargs)
         wanted = recipe.current() or recipe.ImageRecipe(
             224, recipe.IMAGENET_MEAN, recipe.IMAGENET_STD
         )
@@ -161,7 +185,7 @@ class PretrainDALIDataModule(_DALIDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Build the pipeline of this process."""
-        build: Any = _PretrainOnCpu if self.dali_device == "cpu" else pipelines.PretrainPipeline
+        build: Any = _PretrainOnCpu if self.dali_device == "cpu" else _PretrainPipeline
         shared = self._shared_arguments()
         pipeline = build(
             self.train_data_path,

@@ -88,9 +88,6 @@ def prepare_pretrain_dataset(
         no_labels=no_labels,
         download=download,
     )
-    if isinstance(images, pretraining.CustomDatasetWithoutLabels):
-        # The order in which the file system lists them differs between machines.
-        images.images = sorted(images.images)
     if data_fraction > 0:
         _keep_fraction(images, data_fraction)
     return images
