@@ -45,8 +45,7 @@ def _complaint(path: str | Path, error: Exception) -> str:
     if isinstance(error, pickle.UnpicklingError):
         # "Unsupported global: GLOBAL posix.system was not an allowed global by default."
         named = re.search(r"GLOBAL ([\w.]+)", text)
-        unsafe = named is not None or "Unsupported" in text
-        if unsafe:
+        if named is not None or _is_bare_pickle(path):
             example = f", for example {named[1]}" if named else ""
             return (
                 f"{path} was not loaded: it holds more than tensors and plain data{example}, and "
@@ -54,6 +53,12 @@ def _complaint(path: str | Path, error: Exception) -> str:
             )
     reason = text.split(". ")[0].rstrip(".") or type(error).__name__
     return f"{path} is damaged or no checkpoint ({reason})."
+
+
+def _is_bare_pickle(path: str | Path) -> bool:
+    """Tell whether a file is a pickle that PyTorch has not written, which may hold anything."""
+    with open(path, "rb") as file:
+        return file.read(1) == pickle.PROTO
 
 
 def refuse_unsafe(path: str | Path | None) -> None:

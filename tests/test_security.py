@@ -179,7 +179,9 @@ def test_a_malicious_backbone_is_refused(pretrained, bait, marker, how):
 
 
 @pytest.mark.parametrize("how", ["checkpoint", "pickle"])
-def test_a_malicious_checkpoint_is_not_resumed_from(pretrained, bait, marker, tmp_path, how):
+def test_a_malicious_checkpoint_is_not_resumed_from(
+    pretrained, bait, marker, tmp_path, caplog, how
+):
     cfg, checkpoint = pretrained
     content = torch.load(checkpoint, weights_only=True)
     given = bait(tmp_path / "given.ckpt", how, content)
@@ -191,7 +193,13 @@ def test_a_malicious_checkpoint_is_not_resumed_from(pretrained, bait, marker, tm
     os.utime(checkpoint, (1e9, 1e9))
     resumed = cfg.copy()
     resumed.auto_resume = {"enabled": True}
-    refused(lambda: runner.pretrain(resumed), newest, marker)
+    if how == "checkpoint":
+        refused(lambda: runner.pretrain(resumed), newest, marker)
+        return
+    # No checkpoint by its form: the one before it is taken.
+    assert runner.pretrain(resumed).resumed_from == checkpoint
+    assert not marker.exists()
+    assert str(newest) in caplog.text
 
 
 def test_programs_of_solo_learn_load_data_only(bait, marker, tmp_path):

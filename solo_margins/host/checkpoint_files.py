@@ -74,7 +74,7 @@ def fault_of(checkpoint: Path) -> str | None:
         return reason_of(error)
     except Exception:
         # zipfile has many words for a file that is not as it was written.
-        return f"it is cut off or damaged ({checkpoint.stat().st_size} bytes)"
+        return f"it is cut off, damaged or no checkpoint ({checkpoint.stat().st_size} bytes)"
     return None if damaged is None else f"its part {damaged} is damaged"
 
 

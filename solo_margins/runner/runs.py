@@ -14,6 +14,7 @@ from solo_margins import host
 from solo_margins.host.checkpoint_files import fault_of, newest_first
 from solo_margins.runner.program import is_helper_process
 from solo_margins.runner.settings import setting
+from solo_margins.safe_loading import refuse_unsafe
 
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
 """Tells processes that train together the name that the first one chose."""
@@ -114,9 +115,10 @@ def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     if not Path(given).exists():
         raise ValueError(f"resume_from_checkpoint={given} does not exist.")
+    refuse_unsafe(given)
     fault = fault_of(Path(given))
     if fault is not None:
-        raise ValueError(f"resume_from_checkpoint={given} cannot be used: {fault}.")
+        raise ValueError(f"{given} is damaged or no checkpoint ({fault}).")
     return Path(given)
 
 
