@@ -27,6 +27,7 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
     """
 
     own_settings = ("num_prototypes", "kmeans_iters")
+    negatives_are_of_the_batch = False
 
     def cluster_loss(self, outputs: Tensor, assignments: Tensor, temperature: float) -> Tensor:
         """Return the mean over all sets of prototypes of the loss with margins.

@@ -50,6 +50,8 @@ class MarginMethod:
 
     has_negatives: ClassVar[bool] = True
     """Whether positives compete with negatives; without, there is nothing to attenuate."""
+    negatives_are_of_the_batch: ClassVar[bool] = True
+    """Whether negatives, where there are any, are images of the same batch."""
     own_settings: ClassVar[tuple[str, ...]] = ()
     """Names in ``method_kwargs`` that only this method reads, besides ``SHARED_SETTINGS``."""
 

@@ -81,7 +81,7 @@ def check_paths(cfg: DictConfig, *keys: str) -> None:
 
 
 def check_dali(cfg: DictConfig) -> None:
-    """Check that DALI finds the device that it is to run on."""
+    """Check that DALI finds the device that it is to run on, and gives what the method needs."""
     import torch
 
     if setting(cfg, "data.format") != "dali":
@@ -92,6 +92,12 @@ def check_dali(cfg: DictConfig) -> None:
         raise ValueError(
             "dali.device=gpu needs a CUDA device, and there is none: use dali.device=cpu, or "
             "data.format=image_folder."
+        )
+    tells_apart = str(setting(cfg, "method", "")).startswith("deepclusterv2")
+    if tells_apart and not setting(cfg, "dali.encode_indexes_into_labels", False):
+        raise ValueError(
+            f"method={cfg.method} remembers images by their indexes, which DALI gives only with "
+            "dali.encode_indexes_into_labels=true."
         )
 
 

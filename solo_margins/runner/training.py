@@ -72,6 +72,7 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
             enable_checkpointing=False,
         )
     _announce(trainer, cfg, run)
+    _announce_accumulation(trainer, cfg, model)
     try:
         faults = faults_explained(trainer, data)
         with guard.listening(trainer), faults, safe_loading(), warnings.catch_warnings():
@@ -138,6 +139,20 @@ def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
     elif cfg.auto_resume.enabled:
         print("No earlier run with these settings was found: starting a new one.", flush=True)
     print(f"Run: {run.folder}", flush=True)
+
+
+def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
+    """Say what accumulated batches do not bring, where a user may count on it."""
+    number = trainer.accumulate_grad_batches
+    has_negatives = getattr(model, "has_negatives", False) and model.negatives_are_of_the_batch
+    if number == 1 or not has_negatives or not trainer.is_global_zero:
+        return
+    images = cfg.optimizer.batch_size * trainer.world_size
+    print(
+        f"accumulate_grad_batches={number}: an image's negatives are those among the {images} "
+        f"images of its own batch, not among the {number * images} images of a step.",
+        flush=True,
+    )
 
 
 def _farewell(checkpoint: Path | None, cfg: DictConfig) -> str:

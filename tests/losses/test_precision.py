@@ -165,14 +165,36 @@ def test_mixed_dtypes_meet_in_the_wider_one():
     torch.testing.assert_close(half.double(), exact, rtol=1e-2, atol=0)
 
 
-def test_loss_scaling_of_float16_training():
-    """The factor of a gradient scaler goes through as it is."""
-    first, second = pair(torch.float32)
-    plain = first.clone().requires_grad_()
-    mocov3_margin_loss_func(plain, second).backward()
-    scaled = first.clone().requires_grad_()
-    (mocov3_margin_loss_func(scaled, second) * 65536.0).backward()
-    torch.testing.assert_close(scaled.grad, plain.grad * 65536.0)
+@pytest.mark.parametrize("margins", MARGINS, ids=str)
+def test_loss_scaling_of_float16_training(margins):
+    """A scaler saves the gradients that float16 alone loses, and its factor goes through."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+    weights = torch.eye(12).requires_grad_()
+    optimizer = torch.optim.SGD([weights], lr=1.0)
+    # Small weights of a loss among others bring gradients below what float16 holds.
+    small = 1e-7
+    for name in all_losses(*pair(torch.float32), margins):
+        gradients = {}
+        for how in ("exact", "lost", "scaled"):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16, enabled=how != "exact"):
+                first, second = (x.to(weights.dtype) @ weights for x in pair(torch.float32))
+                loss = small * all_losses(first, second, margins)[name]
+            assert loss.dtype == torch.float32
+            if how == "scaled":
+                scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+            gradients[how] = weights.grad.clone()
+            with torch.no_grad():
+                weights.copy_(torch.eye(12))
+        size = gradients["exact"].norm()
+        assert (gradients["scaled"] - gradients["exact"]).norm() < 0.02 * size, name
+        assert (gradients["lost"] - gradients["exact"]).norm() > 0.05 * size, name
+    assert scaler.get_scale() == 65536.0, "a step was skipped"
 
 
 @pytest.mark.parametrize("margins", [Margins(), MARGINS[3]], ids=str)

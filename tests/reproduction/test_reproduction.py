@@ -239,6 +239,7 @@ def test_every_kind_of_figure_is_drawn(plan, tmp_path, experiment):
     assert not (tmp_path / "none.png").exists()
 
 
+@pytest.mark.full
 def test_the_papers_own_probe_can_be_asked_for(plan):
     settings = ("max_epochs=1", "limit_train_batches=2", "optimizer.batch_size=16")
     slow = replace(plan, preset=replace(QUICK, probe="linear", probe_settings=settings))

@@ -88,8 +88,9 @@ def written(config, tmp_path):
 class Finished:
     """Output and exit code of a process."""
 
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
+    def __init__(self, process, out, err):
+        self.code, self.out, self.err = process.returncode, out, err
+        self.pid = process.pid
 
 
 @pytest.fixture
@@ -123,6 +124,6 @@ def finish():
 
     def wait(process, timeout=150):
         out, err = process.communicate(timeout=timeout)
-        return Finished(process.returncode, out, err)
+        return Finished(process, out, err)
 
     return wait

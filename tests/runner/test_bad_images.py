@@ -271,6 +271,7 @@ def test_an_error_in_a_worker_is_one_sentence_and_code_1(program, images):
     assert done.err.strip().splitlines()[-1].startswith(f"Error: {bad} cannot be read as an image")
 
 
+@pytest.mark.full
 def test_workers_tell_what_they_skip(program, images):
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[0], "truncated.jpg")
     done = program("data.num_workers=2", "max_epochs=4", "+data.on_error=skip")

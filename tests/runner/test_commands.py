@@ -16,7 +16,9 @@ from solo_margins.lens import records
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+)
 def test_a_signal_leaves_a_checkpoint_and_the_same_command_goes_on(
     start, finish, written, tmp_path, number
 ):
@@ -50,6 +52,7 @@ def test_a_signal_leaves_a_checkpoint_and_the_same_command_goes_on(
     assert f"Checkpoint: {final.relative_to(tmp_path)}" in resumed.out
 
 
+@pytest.mark.full
 def test_a_sweep_gives_every_job_its_folder(start, finish, written, tmp_path):
     settings = ("--multirun", "max_epochs=1", "+limit_train_batches=1", "seed=1,2")
     done = finish(start(ROOT / "main_pretrain.py", *written, *settings))
@@ -74,7 +77,9 @@ def test_our_configurations_are_found_from_anywhere(start, finish):
 
 
 # The host's own method too, whose loss the lens repeats in every process.
-@pytest.mark.parametrize("method", ["mocov3_margin", "mocov3"])
+@pytest.mark.parametrize(
+    "method", ["mocov3_margin", pytest.param("mocov3", marks=pytest.mark.full)]
+)
 def test_two_processes_train_one_run(start, finish, written, tmp_path, method):
     settings = ("accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=1", "++run_id=pair")
     lens = "++lens={enabled: true, every: 1, on_collapse: stop}"

@@ -191,7 +191,8 @@ def dali_with_recipes_and_on_the_cpu() -> None:
 
     Symptoms: DALI on the CPU asks for CUDA device 0; without workers it has no thread; probing
     crops to 224 pixels, flips and normalises as on ImageNet whatever is configured; hidden files
-    are taken for images, hidden and empty folders for classes.
+    are taken for images, hidden and empty folders for classes; DeepCluster v2 asks in vain how many
+    images there are.
     """
     dali: Any
     try:
@@ -214,6 +215,7 @@ def dali_with_recipes_and_on_the_cpu() -> None:
 
     for builder in (dali.PretrainPipelineBuilder, dali.NormalPipelineBuilder):
         _wrap(builder, "__init__", make)
+    dali.PretrainWrapper.dataset = property(lambda self: range(self.dataset_size))
 
 
 def warmup_cosine() -> None:

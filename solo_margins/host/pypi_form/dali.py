@@ -210,6 +210,8 @@ class PretrainDALIDataModule(_DALIDataModule):
             last_batch_policy=LastBatchPolicy.DROP,
             auto_reset=True,
         )
+        # For DeepCluster, which asks how many images there are.
+        self.train_loader.dataset = range(pipeline.epoch_size("Reader"))
 
     def train_dataloader(self) -> Any:
         """Return the training batches."""
