@@ -220,7 +220,7 @@ def test_ragged_shares_of_dali_end_well(start, finish, written, tmp_path, image_
     pytest.importorskip("nvidia.dali")
     copy_images(image_folder, tmp_path / "ragged", images)
     folders = (f"data.train_path={tmp_path}/ragged/train", f"data.val_path={tmp_path}/ragged/val")
-    dali = ("data.format=dali", "++dali={device: cpu}", "optimizer.batch_size=4")
+    dali = ("++data.format=dali", "++dali={device: cpu}", "optimizer.batch_size=4")
     done = finish(start(ROOT / "main_pretrain.py", *written, *TWO, *folders, *dali))
     assert done.code == 0, done.err
     [checkpoint] = tmp_path.glob("runs/*/*/*.ckpt")
