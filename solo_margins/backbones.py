@@ -11,6 +11,10 @@ import torch
 from torch import Tensor, nn
 
 
+NARROWEST = 8
+"""With fewer channels the convolutions of PyTorch 2.14 write past their memory on CPUs."""
+
+
 class NarrowResNet(nn.Module):
     """A residual network for small images and for processors without many cores.
 
@@ -18,7 +22,7 @@ class NarrowResNet(nn.Module):
     at a fraction of its width.
 
     Args:
-        width: channels of the first stage; each further stage has twice as many.
+        width: channels of the first stage, at least 8; each further stage has twice as many.
         blocks: residual blocks of each stage.
         stem_stride: 2 halves the image in the stem, which takes a quarter of the time.
     """
@@ -28,6 +32,9 @@ class NarrowResNet(nn.Module):
     ) -> None:
         super().__init__()
         from torchvision.models.resnet import BasicBlock
+
+        if width < NARROWEST:
+            raise ValueError(f"backbone.kwargs.width must be at least {NARROWEST}, got {width!r}")
 
         self.conv1 = nn.Conv2d(3, width, kernel_size=3, stride=stem_stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)

@@ -55,3 +55,8 @@ def test_stems_keep_the_size_of_the_image(name):
 def test_settings_reach_the_backbone():
     plain, zeroed = (BACKBONES["cifar_resnet18"](zero_init_residual=z) for z in (False, True))
     assert plain.layer1[0].bn2.weight.abs().sum() > 0 == zeroed.layer1[0].bn2.weight.abs().sum()
+
+
+def test_too_few_channels_are_refused():
+    with pytest.raises(ValueError, match=r"backbone\.kwargs\.width must be at least 8, got 4"):
+        BACKBONES["narrow_resnet10"]("mocov3_margin", width=4)

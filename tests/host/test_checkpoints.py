@@ -83,7 +83,7 @@ def test_auto_resume_finds_the_newest_checkpoint_of_this_run(config, loaders, tr
         "momentum.base_tau=0.95",
         "optimizer.lr=0.25",
         "scheduler.warmup_epochs=0",
-        "backbone.kwargs.width=2",
+        "backbone.kwargs.width=8",
         "name=other",
     ],
 )

@@ -1,0 +1,144 @@
+"""Measure how fast pretraining gets its images: read with DALI against read with PIL.
+
+Both make the same views of the same images, of a folder with one folder a class; a training that
+computes next to nothing takes them, so that the time is that of reading, decoding and augmenting.
+They take turns in one process, and the best turn of each counts.
+
+    python scripts/bench_data.py                                  # photographs that are made up
+    python scripts/bench_data.py --images cifar10/train --size 32
+    python scripts/bench_data.py --device gpu                     # DALI decodes on the GPU
+"""
+
+import argparse
+import importlib.util
+import logging
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_module
+from PIL import Image
+from tqdm import tqdm
+
+from solo_margins import host
+from solo_margins.runner.data import pretraining_data
+from solo_margins.runner.pretraining import parse
+
+
+class TakesImages(host.pl.LightningModule):
+    """A training that only takes its batches, and notes when."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.progress = tqdm(total=batches, desc="batches", leave=False)
+        self.times: list[float] = []
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        """Touch every view, so that it has to be there."""
+        self.times.append(time.perf_counter())
+        self.progress.update()
+        return self.weight * sum(float(view[0, 0, 0, 0]) for view in batch[1])
+
+    def configure_optimizers(self) -> Any:
+        """Return what a trainer needs."""
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+def made_up_photographs(folder: Path, number: int, size: int) -> Path:
+    """Write JPEG files with shapes at all scales, as photographs have them."""
+    generator = np.random.default_rng(0)
+    for index in tqdm(range(number), desc="photographs", leave=False):
+        pixels = np.zeros((size, size, 3))
+        for scale in (4, 16, 64, size):
+            coarse = generator.uniform(0, 255, (scale, scale, 3)).astype(np.uint8)
+            pixels += np.asarray(
+                Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC)
+            )
+        path = folder / f"class{index % 2}" / f"{index:05}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((pixels / 4).astype(np.uint8)).save(path, quality=90)
+    return folder
+
+
+def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) -> float:
+    """Return how many images a second a reader makes all views of, behind its first batches."""
+    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+        cfg = compose(
+            "mocov3_margin",
+            [
+                "data=folder",
+                f"data.train_path='{images}'",
+                "data.val_path=null",
+                f"data.format={reader}",
+                f"data.num_workers={arguments.workers}",
+                f"dali.device={arguments.device}",
+                f"image.size={arguments.size}",
+                f"optimizer.batch_size={arguments.batch}",
+            ],
+        )
+    data = pretraining_data(parse(cfg))
+    data.pop("val_dataloaders", None)
+    model = TakesImages(arguments.batches)
+    trainer = host.pl.Trainer(
+        max_epochs=1,
+        limit_train_batches=arguments.batches,
+        accelerator="gpu" if arguments.device == "gpu" else "cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+    )
+    trainer.fit(model, **data)
+    model.progress.close()
+    # The first batches wait for workers that start, the last ones find theirs already made.
+    first, last = len(model.times) // 4, len(model.times) - 1
+    return (last - first) * arguments.batch / (model.times[last] - model.times[first])
+
+
+def main() -> None:
+    """Measure both and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=Path, help="folder with one folder a class")
+    parser.add_argument("--size", type=int, default=224, help="of the views, in pixels")
+    parser.add_argument("--stored", type=int, default=400, help="size of made-up photographs")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batches", type=int, default=24, help="in a turn")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="of DALI")
+    arguments = parser.parse_args()
+    if importlib.util.find_spec("nvidia") is None:
+        sys.exit("Error: DALI is not installed: run `pip install nvidia-dali-cuda130`.")
+    if arguments.images is not None and not arguments.images.is_dir():
+        sys.exit(f"Error: --images={arguments.images} is not an existing folder.")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")
+    with tempfile.TemporaryDirectory() as scratch:
+        needed = arguments.batch * arguments.batches
+        images = arguments.images or made_up_photographs(Path(scratch), needed, arguments.stored)
+        best = dict.fromkeys(("image_folder", "dali"), 0.0)
+        for _ in range(arguments.turns):
+            for reader in best:
+                rate = images_per_second(reader, images.absolute(), arguments)
+                best[reader] = max(best[reader], rate)
+    source = arguments.images or f"JPEG files of {arguments.stored} pixels"
+    print(
+        f"{source}; two views of {arguments.size} pixels, batches of {arguments.batch}, "
+        f"{arguments.workers} workers or threads, solo-learn: {host.form()} form"
+    )
+    print(f"  PIL:           {best['image_folder']:8.0f} images/s")
+    ratio = best["dali"] / best["image_folder"]
+    print(f"  DALI ({arguments.device}): {best['dali']:11.0f} images/s, {ratio:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
