@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 NARROWEST = 8
 """With fewer channels the convolutions of PyTorch 2.14 write past their memory on CPUs."""
 

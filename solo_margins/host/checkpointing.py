@@ -217,6 +217,15 @@ def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None
     return None, None
 
 
+def run_folder(trainer: Any) -> Path:
+    """Return the folder that solo-learn's checkpointer writes to, or else the trainer's."""
+    for callback in trainer.callbacks:
+        path = getattr(callback, "path", None)
+        if path is not None and hasattr(callback, "ckpt_placeholder"):
+            return Path(path)
+    return Path(trainer.default_root_dir)
+
+
 def _as_timedelta(hours: Any) -> timedelta:
     return hours if isinstance(hours, timedelta) else timedelta(hours=hours)
 

@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.host.checkpointing import run_folder
 from solo_margins.host.versions import versions
 from solo_margins.lens.loggers import log_figure, log_histograms, log_scalars
 from solo_margins.lens.measures import Measured, measure
@@ -68,7 +69,7 @@ class Lens(host.pl.Callback):
                 "projections are watched.",
                 type(pl_module).__name__,
             )
-        self._writer = Writer(self.folder or _folder_of(trainer))
+        self._writer = Writer(self.folder or run_folder(trainer))
         self._writer.begin(_header(pl_module, self.interval), first_step=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
@@ -171,15 +172,6 @@ class Lens(host.pl.Callback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave the method as it was."""
         self._watching.close()
-
-
-def _folder_of(trainer: Any) -> Path:
-    """Return the folder that solo-learn's checkpointer writes to, or else the trainer's."""
-    for callback in trainer.callbacks:
-        path = getattr(callback, "path", None)
-        if path is not None and hasattr(callback, "ckpt_placeholder"):
-            return Path(path)
-    return Path(trainer.default_root_dir)
 
 
 def _setting(module: Any, key: str) -> Any:

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from solo_margins import host
+from solo_margins.host.checkpointing import run_folder
 from solo_margins.numerics.evidence import (
     Evidence,
     advice,
@@ -23,7 +24,7 @@ from solo_margins.numerics.evidence import (
     gradients_finite,
     tensors_in,
 )
-from solo_margins.numerics.files import files_of, run_folder
+from solo_margins.numerics.files import files_of
 from solo_margins.numerics.settings import NumericsSettings
 from solo_margins.numerics.undo import Undo
 
