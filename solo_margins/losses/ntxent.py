@@ -1,26 +1,34 @@
 """The losses as modules with the call convention of other libraries."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from solo_margins.losses._checks import require_same_shape, require_temperature
-from solo_margins.losses._gather import batch_sizes, first_row
+from solo_margins.losses._gather import batch_sizes, first_row, gather_without_gradient
 from solo_margins.losses.margins import Margins, require_margins
+from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
 from solo_margins.losses.simclr import simclr_margin_loss_func
 
 
 class MarginNTXentLoss(nn.Module):
     """NT-Xent with margins for two batches of views, as other libraries call it.
 
-    With default margins it equals lightly's ``NTXentLoss`` without memory bank. In several
-    processes the views of all of them are gathered with gradient.
+    With default margins it equals lightly's ``NTXentLoss``. Without a memory bank the views of all
+    processes are gathered with gradient: SimCLR. With one, the first batch holds queries, the
+    second their keys, which get no gradient, and the bank's earlier keys are the negatives: MoCo.
+    The bank takes up the keys of all processes whenever the queries require a gradient, and is
+    part of the module's state.
 
     Args:
         temperature: τ > 0.
         margins: the margins; see :class:`Margins`.
+        memory_bank_size: (K, D) for K keys of D entries; 0 for no memory bank.
 
     Raises:
-        ValueError: the temperature is not a number > 0, or the shapes of the views differ.
+        ValueError: the temperature is not a number > 0, the memory bank's size is neither 0 nor two
+            whole numbers > 0, or the shapes of the views differ.
 
     Example:
         >>> loss = MarginNTXentLoss(temperature=0.5, margins=Margins(subtractive=0.1))
@@ -29,21 +37,68 @@ class MarginNTXentLoss(nn.Module):
         '0.8034'
     """
 
-    def __init__(self, temperature: float = 0.5, margins: Margins = Margins()) -> None:
+    bank: Tensor | None
+    position: Tensor
+
+    def __init__(
+        self,
+        temperature: float = 0.5,
+        margins: Margins = Margins(),
+        memory_bank_size: int | Sequence[int] = 0,
+    ) -> None:
         super().__init__()
         self.temperature = require_temperature(temperature)
         require_margins(margins)
         self.margins = margins
+        size = _bank_size(memory_bank_size)
+        bank = None if size is None else nn.functional.normalize(torch.randn(size), dim=1)
+        self.register_buffer("bank", bank)
+        if bank is not None:
+            self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
     def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
         """Return the loss of two (N, D) batches; row i of one and of the other are positives."""
         require_same_shape("z0", z0, "z1", z1)
-        start = first_row(batch_sizes(z0))
+        sizes = batch_sizes(z0)
+        if self.bank is not None:
+            loss = mocov2plus_margin_loss_func(
+                z0, z1, self.bank.t(), self.temperature, self.margins
+            )
+            if z0.requires_grad:
+                self._remember(gather_without_gradient(z1.detach(), sizes))
+            return loss
+        start = first_row(sizes)
         ids = torch.arange(start, start + z0.shape[0], device=z0.device)
         return simclr_margin_loss_func(
             torch.cat([z0, z1]), ids.repeat(2), self.temperature, self.margins
         )
 
+    @torch.no_grad()
+    def _remember(self, keys: Tensor) -> None:
+        """Put keys in the place of the oldest ones."""
+        assert self.bank is not None
+        # Not in place: the loss may still need the old ones for its backward pass.
+        bank = self.bank.clone()
+        keys = nn.functional.normalize(keys.to(bank.dtype), dim=1)[-len(bank) :]
+        places = (self.position + torch.arange(len(keys), device=bank.device)) % len(bank)
+        bank[places] = keys
+        self.bank = bank
+        self.position = (self.position + len(keys)) % len(bank)
+
     def extra_repr(self) -> str:
         """Return the settings, shown when the module is printed."""
-        return f"temperature={self.temperature}, margins={self.margins}"
+        size = 0 if self.bank is None else tuple(self.bank.shape)
+        return f"temperature={self.temperature}, margins={self.margins}, memory_bank_size={size}"
+
+
+def _bank_size(given: int | Sequence[int]) -> tuple[int, int] | None:
+    """Return keys and entries of a memory bank, None where there is to be none."""
+    if isinstance(given, int) and given == 0:
+        return None
+    size = tuple(given) if isinstance(given, Sequence) else (given,)
+    if len(size) != 2 or not all(isinstance(one, int) and one > 0 for one in size):
+        raise ValueError(
+            f"memory_bank_size must be 0 or (keys, entries of each), such as (4096, 128), got "
+            f"{given!r}"
+        )
+    return size

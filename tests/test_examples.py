@@ -1,0 +1,91 @@
+"""The examples run, and the module in them is lightly's own loss where margins are off."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from solo_margins.losses import MarginNTXentLoss, Margins
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def run(monkeypatch, capsys, name, *arguments):
+    """Return the losses that an example prints."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return [float(loss) for loss in re.findall(r"loss ([\d.]+)", capsys.readouterr().out)]
+
+
+def test_a_plain_loop(monkeypatch, capsys):
+    losses = run(monkeypatch, capsys, "plain_pytorch.py", "--epochs", 3)
+    assert len(losses) == 3
+    assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize("name", ["lightly_simclr.py", "lightly_moco.py"])
+def test_with_lightly(monkeypatch, capsys, name):
+    pytest.importorskip("lightly")
+    losses = run(monkeypatch, capsys, name, "--epochs", 1, "--images", 256)
+    assert len(losses) == 1
+    assert 0 < losses[0] < 10
+
+
+@pytest.mark.parametrize("bank", [0, (32, 16)], ids=["simclr", "moco"])
+def test_without_margins_it_is_lightlys_loss(bank):
+    lightly = pytest.importorskip("lightly.loss")
+    theirs = lightly.NTXentLoss(temperature=0.3, memory_bank_size=bank)
+    ours = MarginNTXentLoss(temperature=0.3, memory_bank_size=bank)
+    if bank:
+        ours.bank.copy_(theirs.memory_bank.bank)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(6):  # the bank of four batches is overwritten
+        z0, z1 = torch.randn(2, 8, 16, generator=generator)
+        gradients = []
+        for criterion in (theirs, ours):
+            query, key = z0.clone().requires_grad_(), z1.clone().requires_grad_(not bank)
+            loss = criterion(query, key)
+            loss.backward()
+            gradients.append((loss.detach(), query.grad, key.grad))
+        for one, other in zip(*gradients, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    if bank:
+        torch.testing.assert_close(ours.bank, theirs.memory_bank.bank)
+
+
+def test_the_bank_remembers_the_newest_keys_and_is_saved():
+    loss = MarginNTXentLoss(margins=Margins(positive_scale=2), memory_bank_size=(5, 3))
+    keys = torch.nn.functional.normalize(torch.randn(9, 3), dim=1)
+    for part in keys.split(3):
+        loss(part.clone().requires_grad_(), 7 * part).backward()
+    # Nine keys went round: the last five are left, the oldest at the position.
+    assert loss.position == 4
+    torch.testing.assert_close(loss.bank.roll(-4, dims=0), keys[-5:])
+    kept = loss.bank.clone()
+    loss(keys[:2], keys[:2])
+    assert torch.equal(loss.bank, kept), "only a training step adds to it"
+    restored = MarginNTXentLoss(memory_bank_size=(5, 3))
+    restored.load_state_dict(loss.state_dict())
+    assert torch.equal(restored.bank, kept)
+    assert restored.position == 4
+
+
+def test_more_keys_than_the_bank_holds():
+    loss = MarginNTXentLoss(memory_bank_size=(4, 3))
+    keys = torch.nn.functional.normalize(torch.randn(6, 3), dim=1)
+    loss(keys.clone().requires_grad_(), keys)
+    torch.testing.assert_close(loss.bank, keys[-4:])
+
+
+@pytest.mark.parametrize("size", [7, -1, (4,), (4, 0), (4, 3, 2), (4.0, 3), "big", None])
+def test_impossible_sizes_of_the_bank(size):
+    with pytest.raises(
+        ValueError, match=r"memory_bank_size must be 0 or \(keys, entries of each\)"
+    ):
+        MarginNTXentLoss(memory_bank_size=size)
