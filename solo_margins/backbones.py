@@ -4,6 +4,7 @@ solo-learn changes the stem of any backbone whose name starts with ``resnet`` by
 data set; these names contain but do not start with it, so that a checkpoint always fits.
 """
 
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,3 +110,65 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "narrow_resnet10": narrow_resnet10,
 }
 """Name in the host's table to constructor, which is called as ``constructor(method, **kwargs)``."""
+
+TIMM = "timm/"
+"""Begins the name of a model of timm."""
+
+
+def timm_backbone(name: str) -> Callable[..., nn.Module]:
+    """Return the constructor of a model of timm that returns features.
+
+    Args:
+        name: of the model, such as ``"resnet26d"``; arguments of the constructor go to
+            ``timm.create_model``.
+
+    Raises:
+        KeyError: timm has no model of that name.
+    """
+    import timm
+
+    if not timm.is_model(name):
+        raise KeyError(name)
+
+    def backbone(method: str | None = None, **kwargs: Any) -> nn.Module:
+        network: Any = timm.create_model(name, pretrained=False, num_classes=0, **kwargs)
+        # Some have a layer between the features that they count and those that they return.
+        network.num_features = getattr(network, "head_hidden_size", None) or network.num_features
+        return network
+
+    return backbone
+
+
+class BackboneTable(dict[str, Callable[..., nn.Module]]):
+    """Backbones by name, and behind ``timm/`` all of timm's models."""
+
+    def __missing__(self, name: str) -> Callable[..., nn.Module]:
+        """Return the constructor of a model of timm."""
+        if not str(name).startswith(TIMM):
+            raise KeyError(name)
+        return timm_backbone(name.removeprefix(TIMM))
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is such a backbone."""
+        try:
+            self[name]  # type: ignore[index]
+        except (KeyError, ImportError):
+            return False
+        return True
+
+
+def complaint_about(name: str) -> str | None:
+    """Return what is wrong with the name of a model of timm, None for any other name."""
+    if not name.startswith(TIMM):
+        return None
+    try:
+        import timm
+    except ModuleNotFoundError:
+        return f"backbone.name={name} needs timm, which is not installed: run `pip install timm`."
+    wanted = name.removeprefix(TIMM)
+    if timm.is_model(wanted):
+        return None
+    close = difflib.get_close_matches(wanted, timm.list_models(), n=3)
+    return f"backbone.name={name}: timm {timm.__version__} has no model {wanted!r}" + (
+        f"; did you mean {' or '.join(close)}?" if close else "."
+    )

@@ -60,10 +60,13 @@ def register() -> None:
         from solo_margins import host
 
         contract = host.load()
-        from solo_margins.backbones import BACKBONES
+        from solo_margins.backbones import BACKBONES, BackboneTable
 
+        table = contract.BaseMethod._BACKBONES
+        if not isinstance(table, BackboneTable):
+            table = contract.BaseMethod._BACKBONES = BackboneTable(table)
         for name, constructor in BACKBONES.items():
-            contract.BaseMethod._BACKBONES.setdefault(name, constructor)
+            table.setdefault(name, constructor)
         for name, target in OUR_METHODS.items():
             module_name, class_name = target.split(":")
             present = contract.METHODS.get(name)

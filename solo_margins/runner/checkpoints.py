@@ -25,18 +25,23 @@ DATA = (
 """Settings that say where images are and how they are read."""
 
 
-def find_checkpoint(given: str | Path) -> Path:
-    """Return the checkpoint that a path means: a file, or the newest one in a run's folder."""
+def find_checkpoint(given: str | Path, named: str = "pretrained_feature_extractor=") -> Path:
+    """Return the checkpoint that a path means: a file, or the newest one in a run's folder.
+
+    Args:
+        given: the path.
+        named: how an error names it, in front of the path.
+    """
     path = Path(given)
     if path.is_dir():
         newest = newest_checkpoint(path)
         if newest is None:
-            raise ValueError(f"pretrained_feature_extractor={given} holds no checkpoint (*.ckpt).")
+            raise ValueError(f"{named}{given} holds no checkpoint (*.ckpt).")
         return newest
     if not path.is_file():
-        raise ValueError(f"pretrained_feature_extractor={given} does not exist.")
+        raise ValueError(f"{named}{given} does not exist.")
     if path.suffix not in (".ckpt", ".pth", ".pt"):
-        raise ValueError(f"pretrained_feature_extractor={given} must end with .ckpt, .pth or .pt.")
+        raise ValueError(f"{named}{given} must end with .ckpt, .pth or .pt.")
     return path
 
 

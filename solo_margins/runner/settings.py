@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.backbones import complaint_about
 from solo_margins.host.recipe import NATIVE_SIZE
 
 NEED_A_PATH = ("custom", "imagenet", "imagenet100")
@@ -56,12 +57,24 @@ def check_names(cfg: DictConfig, model: Any) -> None:
     """Check backbone, optimizer, scheduler and data set against what solo-learn knows."""
     require(cfg, ["backbone.name", "data.dataset", "optimizer.name", "optimizer.batch_size"])
     require(cfg, ["optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs"])
-    check_choice("backbone.name", cfg.backbone.name, host.BaseMethod._BACKBONES)
+    _check_backbone(str(cfg.backbone.name))
     check_choice("optimizer.name", cfg.optimizer.name, model._OPTIMIZERS)
     check_choice("scheduler.name", cfg.scheduler.name, model._SCHEDULERS)
     check_choice("data.dataset", cfg.data.dataset, NATIVE_SIZE)
     for name in setting(cfg, "loggers", {}):
         check_choice("A key of loggers", name, KNOWN_LOGGERS)
+
+
+def _check_backbone(name: str) -> None:
+    complaint = complaint_about(name)
+    if complaint is not None:
+        raise ValueError(complaint)
+    known = host.BaseMethod._BACKBONES
+    if name not in known:
+        raise ValueError(
+            f"backbone.name must be one of {', '.join(sorted(known))}, or timm/<model>, got "
+            f"{name!r}."
+        )
 
 
 def check_paths(cfg: DictConfig, *keys: str) -> None:
