@@ -17,7 +17,6 @@ CASES = {
     # name, arguments, method, data set that solo-learn chooses the stem by, targets that have it
     "resnet18": ({}, "simclr", "custom", "torchvision timm"),
     "solo-learn's stem": ({}, "simclr", "cifar10", "torchvision timm"),
-    "resnet50": ({}, "byol", "custom", "torchvision timm"),
     "cifar_resnet18": ({}, "mocov3_margin", "custom", "torchvision timm"),
     "pooled_resnet18": ({}, "mocov3_margin", "custom", "torchvision timm"),
     "narrow_resnet10": ({"width": 8, "stem_stride": 2}, "mocov3_margin", "custom", ""),

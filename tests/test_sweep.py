@@ -3,6 +3,8 @@
 import csv
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "sweep.py"
 QUICK = [
     "limit_train_batches=2",
@@ -13,6 +15,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.full
 def test_a_sweep_runs_what_is_missing(python, tmp_path):
     output = tmp_path / "sweep.csv"
     scale = "method_kwargs.margins.positive_scale"

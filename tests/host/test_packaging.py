@@ -56,7 +56,7 @@ def clean(extra=None):
     return {"PYTHONPATH": "", "OMP_NUM_THREADS": "1", **(extra or {})}
 
 
-@pytest.fixture(scope="module", params=["wheel", "editable"])
+@pytest.fixture(scope="module", params=["wheel", pytest.param("editable", marks=pytest.mark.full)])
 def installed(request, source, tmp_path_factory):
     """Python of an environment with this package installed."""
     folder = tmp_path_factory.mktemp(request.param)

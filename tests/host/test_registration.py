@@ -36,8 +36,11 @@ def test_the_form_is_found_without_importing_the_host(answer):
     "code",
     [
         "import solo_margins; from solo.methods import METHODS",
-        "from solo_margins.methods.mocov3_margin import MoCoV3Margin; "
-        "from solo.methods import METHODS",
+        pytest.param(
+            "from solo_margins.methods.mocov3_margin import MoCoV3Margin; "
+            "from solo.methods import METHODS",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_importing_the_package_registers_in_the_hosts_own_table(answer, code):

@@ -263,6 +263,7 @@ def program(start, finish, on, images, tmp_path):
     return run
 
 
+@pytest.mark.full
 def test_an_error_in_a_worker_is_one_sentence_and_code_1(program, images):
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[0], "truncated.jpg")
     done = program("data.num_workers=2", "max_epochs=4")

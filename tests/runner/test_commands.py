@@ -16,9 +16,8 @@ from solo_margins.lens import records
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_checkpoint_and_the_same_command_goes_on(
     start, finish, written, tmp_path, number
 ):
@@ -77,9 +76,8 @@ def test_our_configurations_are_found_from_anywhere(start, finish):
 
 
 # The host's own method too, whose loss the lens repeats in every process.
-@pytest.mark.parametrize(
-    "method", ["mocov3_margin", pytest.param("mocov3", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["mocov3_margin", "mocov3"])
 def test_two_processes_train_one_run(start, finish, written, tmp_path, method):
     settings = ("accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=1", "++run_id=pair")
     lens = "++lens={enabled: true, every: 1, on_collapse: stop}"

@@ -116,6 +116,7 @@ def test_cifar10_itself(pretraining):
     assert result.checkpoint.is_file()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not (host_folder().parent / "main_pretrain.py").exists(), reason="the host has no programs"
 )

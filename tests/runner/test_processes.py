@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from trained_together import REPLACED, ChannelNorm
 
 from solo_margins import runner
+from solo_margins.lens import records
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "support" / "trained_together.py"
@@ -196,14 +197,26 @@ def copy_images(source, target, training):
 
 @pytest.mark.parametrize("images", [33, pytest.param(35, marks=pytest.mark.full)])
 def test_ragged_numbers_of_images_end_well(start, finish, written, tmp_path, image_folder, images):
-    """One process has an image more than the other, in training and in validation."""
+    """One process has an image more than the other, in training and in validation.
+
+    Checkpoints, online kNN, lens and logs come out once.
+    """
     ragged = tmp_path / "ragged"
     copy_images(image_folder, ragged, images)
     folders = (f"data.train_path={ragged / 'train'}", f"data.val_path={ragged / 'val'}")
-    done = finish(start(ROOT / "main_pretrain.py", *written, *TWO, *folders, KNN, "max_epochs=2"))
+    watched = (KNN, "++lens={enabled: true, every: 1}")
+    done = finish(start(ROOT / "main_pretrain.py", *written, *TWO, *folders, *watched))
     assert done.code == 0, done.err
     [checkpoint] = tmp_path.glob("runs/*/*/*.ckpt")
-    assert torch.load(checkpoint, weights_only=True)["global_step"] == 2 * 2
+    steps = 2 * 2
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == steps
+    assert done.out.count("Checkpoint: ") == 1
+    assert done.out.count(f"Lens: {steps} observations") == 1
+    seen = records.read(checkpoint.parent).observations
+    assert [one.step for one in seen] == list(range(steps))
+    # Rows of the first process against the keys of both: 15 negatives each.
+    angles = seen[0].histograms
+    assert angles["negative_angle"].total == 15 * angles["positive_angle"].total
     [metrics] = tmp_path.glob("runs/*/*/logs/*/metrics.csv")
     with open(metrics) as file:
         rows = list(csv.DictReader(file))

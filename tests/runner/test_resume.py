@@ -256,6 +256,16 @@ def test_killed_at_random_points_it_ends_with_the_same_weights(start, finish, wr
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "it has ended before it could be killed"
         process.communicate()
+    # The last stop is a polite one, as Slurm's: to the whole group, workers included.
+    process = start(*command)
+    wait_for_more_steps(process, runs / "killed", epochs)
+    os.killpg(process.pid, signal.SIGTERM)
+    stopped = finish(process)
+    assert stopped.code == 128 + signal.SIGTERM, stopped.err
+    assert "Traceback" not in stopped.err
+    [kept] = (runs / "killed").glob("*-interrupted.ckpt")
+    farewell = f"Interrupted: the last checkpoint is {kept.relative_to(tmp_path)};"
+    assert stopped.err.strip().splitlines()[-1].startswith(farewell)
     final = finish(start(*command))
     assert final.code == 0, final.err
     assert "Continuing from " in final.out

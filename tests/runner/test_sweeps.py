@@ -92,6 +92,7 @@ def test_an_error_names_its_job_and_the_others_run(start, finish, tmp_path):
     assert seeds_in(tmp_path / "runs.jsonl") == [1]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is None,
     reason="hydra-joblib-launcher is not installed",
