@@ -136,19 +136,28 @@ class RepeatableBatches:
         # the first batch is wanted.
         epoch, first = self._place()
         loader = self.loader
-        yield from DataLoader(
-            _SeededImages(loader.dataset, self.seed, epoch),
-            batch_sampler=self._share(epoch, first),
-            num_workers=loader.num_workers,
-            collate_fn=loader.collate_fn,
-            pin_memory=loader.pin_memory,
-            timeout=loader.timeout,
-            worker_init_fn=outlive_the_groups_signals,
-            multiprocessing_context=loader.multiprocessing_context,
-            # Its own, lest starting workers draws from the generator of the steps.
-            generator=torch.Generator(),
-            prefetch_factor=loader.prefetch_factor,
+        batches = iter(
+            DataLoader(
+                _SeededImages(loader.dataset, self.seed, epoch),
+                batch_sampler=self._share(epoch, first),
+                num_workers=loader.num_workers,
+                collate_fn=loader.collate_fn,
+                pin_memory=loader.pin_memory,
+                timeout=loader.timeout,
+                worker_init_fn=outlive_the_groups_signals,
+                multiprocessing_context=loader.multiprocessing_context,
+                # Its own, lest starting workers draws from the generator of the steps.
+                generator=torch.Generator(),
+                prefetch_factor=loader.prefetch_factor,
+            )
         )
+        try:
+            yield from batches
+        finally:
+            # Left to the collection of garbage, workers are waited for in vain, seconds for each.
+            shut_down = getattr(batches, "_shutdown_workers", None)
+            if shut_down is not None:
+                shut_down()
 
 
 class RepeatableSteps(host.pl.Callback):
