@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Set up what is missing, then pretrain on the embedded digits with and without margins, probe both
-# and show what came out. Less than six minutes on two cores once .venv is there.
+# and show what came out. About six minutes on two cores once .venv is there.
 #
 #   bash scripts/demo.sh [--output <folder>] [--epochs <number>]
 set -euo pipefail
