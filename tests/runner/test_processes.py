@@ -236,3 +236,19 @@ def test_ragged_shares_of_dali_end_well(start, finish, written, tmp_path, image_
     assert done.code == 0, done.err
     [checkpoint] = tmp_path.glob("runs/*/*/*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["global_step"] == 2 * (images // 8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", PARENTS)
+def test_every_method_by_the_command_line(start, finish, written, tmp_path, method):
+    """Two processes, half precision, accumulated batches and clipped gradients at once."""
+    combined = ("precision=bf16-mixed", "accumulate_grad_batches=2", "gradient_clip_val=1")
+    sizes = ("optimizer.batch_size=8", "backbone.name=narrow_resnet10", "max_epochs=2")
+    added = (f"++{setting}" for setting in (*needs(method), *sizes, *combined))
+    done = finish(start(ROOT / "main_pretrain.py", *written, *TWO, f"method={method}", *added))
+    assert done.code == 0, done.err
+    [checkpoint] = tmp_path.glob(f"runs/{method}/*/*.ckpt")
+    state = torch.load(checkpoint, weights_only=True)
+    assert state["global_step"] == 2
+    assert all(value.isfinite().all() for value in state["state_dict"].values())
+    assert done.out.count("Checkpoint: ") == 1
