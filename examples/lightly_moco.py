@@ -4,11 +4,10 @@ pip install lightly
 python examples/lightly_moco.py --epochs 2
 """
 
-import argparse
 import copy
 
 import torch
-from digits import views
+from digits import train
 from lightly.models.modules import MoCoProjectionHead
 from lightly.models.utils import deactivate_requires_grad, update_momentum
 from torch import Tensor, nn
@@ -42,30 +41,21 @@ class MoCo(nn.Module):
 
 
 def main() -> None:
-    """Train and print the loss of every epoch."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--images", type=int, default=512, help="of the 1797 digits")
-    arguments = parser.parse_args()
+    """Train."""
     torch.manual_seed(0)
     model = MoCo()
     # Instead of criterion = NTXentLoss(temperature=0.1, memory_bank_size=(1024, 128))
     criterion = MarginNTXentLoss(
         temperature=0.1, margins=Margins(positive_scale=1.5), memory_bank_size=(1024, 128)
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.06)
-    for epoch in range(arguments.epochs):
-        total = 0.0
-        loader = views(arguments.images)
-        for x_query, x_key in loader:
-            update_momentum(model.backbone, model.backbone_momentum, m=0.99)
-            update_momentum(model.projection_head, model.projection_head_momentum, m=0.99)
-            loss = criterion(model(x_query), model.forward_momentum(x_key))
-            total += loss.item()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        print(f"epoch {epoch + 1}: loss {total / len(loader):.4f}", flush=True)
+
+    def loss_of(x_query: Tensor, x_key: Tensor) -> Tensor:
+        update_momentum(model.backbone, model.backbone_momentum, m=0.99)
+        update_momentum(model.projection_head, model.projection_head_momentum, m=0.99)
+        loss: Tensor = criterion(model(x_query), model.forward_momentum(x_key))
+        return loss
+
+    train(model, loss_of, str(__doc__))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ pip install lightly
 python examples/lightly_simclr.py --epochs 2
 """
 
-import argparse
-
 import torch
-from digits import views
+from digits import train
 from lightly.models.modules import SimCLRProjectionHead
 from torch import Tensor, nn
 from torchvision.models import resnet18
@@ -31,26 +29,17 @@ class SimCLR(nn.Module):
 
 
 def main() -> None:
-    """Train and print the loss of every epoch."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--images", type=int, default=512, help="of the 1797 digits")
-    arguments = parser.parse_args()
+    """Train."""
     torch.manual_seed(0)
     model = SimCLR()
     # Instead of criterion = NTXentLoss(temperature=0.5)
     criterion = MarginNTXentLoss(temperature=0.5, margins=Margins(positive_scale=1.5))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.06)
-    for epoch in range(arguments.epochs):
-        total = 0.0
-        loader = views(arguments.images)
-        for x0, x1 in loader:
-            loss = criterion(model(x0), model(x1))
-            total += loss.item()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        print(f"epoch {epoch + 1}: loss {total / len(loader):.4f}", flush=True)
+
+    def loss_of(x0: Tensor, x1: Tensor) -> Tensor:
+        loss: Tensor = criterion(model(x0), model(x1))
+        return loss
+
+    train(model, loss_of, str(__doc__))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ anything is written.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import shutil
 import sys
@@ -27,6 +26,7 @@ from solo_margins import host
 from solo_margins.backbones import BACKBONES, TIMM
 from solo_margins.host.recipe import ImageRecipe, recipe_of
 from solo_margins.host.versions import versions
+from solo_margins.lens.report_runs import logged_accuracies
 from solo_margins.runner.checkpoints import find_checkpoint, pretrained_backbone, pretraining_args
 from solo_margins.runner.program import explained, run_as_program
 from solo_margins.runner.settings import setting
@@ -60,10 +60,10 @@ class Plain:
                 self.changes.append(f"model.{name} = nn.{wanted!r}")
                 setattr(self.network, name, _without_weights(wanted))
 
-    def lines(self, load: str) -> list[str]:
-        """Return the program that makes the model and loads its weights."""
-        imports = sorted({*self.imports, *(["from torch import nn"] if self.changes else [])})
-        return [*imports, "", self.construction, *self.changes, load]
+    def program(self, load: Sequence[str]) -> str:
+        """Return the program that makes the model and loads its weights by an import and a line."""
+        imports = [load[0], *self.imports, *(["from torch import nn"] if self.changes else [])]
+        return "\n".join([*sorted(imports), "", self.construction, *self.changes, load[1]])
 
 
 def _without_weights(layer: nn.Module) -> nn.Module:
@@ -207,7 +207,7 @@ def export(
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         load = _write_weights(backbone, target, unfinished)
-        card = _card(path, args, images, plain.lines(load), accuracies or {})
+        card = _card(path, args, images, plain.program(load), accuracies or {})
         (unfinished / "README.md").write_text(card)
         settings = OmegaConf.to_container(args, resolve=True)
         (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
@@ -219,29 +219,28 @@ def export(
     return folder
 
 
-def _write_weights(backbone: nn.Module, target: str, folder: Path) -> str:
-    """Write the weights and return the line of Python that loads them."""
+def _write_weights(backbone: nn.Module, target: str, folder: Path) -> tuple[str, str]:
+    """Write the weights; return the import and the line of Python that load them."""
     state = {key: value.contiguous() for key, value in backbone.state_dict().items()}
     file = TARGETS[target]
     if target == "torchvision":
         torch.save(state, folder / file)
-        return f'model.load_state_dict(torch.load("{file}", weights_only=True), strict=True)'
-    from safetensors.torch import save_file
+        how = "import torch", f'torch.load("{file}", weights_only=True)'
+    else:
+        from safetensors.torch import save_file
 
-    save_file(state, folder / file, metadata={"format": "pt"})
-    return f'model.load_state_dict(load_file("{file}"), strict=True)'
+        save_file(state, folder / file, metadata={"format": "pt"})
+        how = "from safetensors.torch import load_file", f'load_file("{file}")'
+    return how[0], f"model.load_state_dict({how[1]}, strict=True)"
 
 
 def _card(
     checkpoint: Path,
     args: DictConfig,
     images: ImageRecipe | None,
-    program: list[str],
+    program: str,
     accuracies: dict[str, str],
 ) -> str:
-    imports = "import torch" if "torch.load" in program[-1] else ""
-    imports = imports or "from safetensors.torch import load_file"
-    code = "\n".join([imports, *program])
     rows = {
         "method": args.method,
         "backbone": args.backbone.name,
@@ -265,7 +264,7 @@ def _card(
             f"# {args.backbone.name} by {args.method}",
             "",
             "```python",
-            code,
+            program,
             "```",
             "",
             "The model returns features, without a classifier. `settings.json` has all settings.",
@@ -295,14 +294,12 @@ def _given(args: DictConfig, key: str) -> str | None:
 
 def _logged(folder: Path) -> dict[str, str]:
     """Return the last accuracies that a run has logged."""
-    found: dict[str, str] = {}
-    for file in sorted(folder.glob("logs/version_*/metrics.csv")):
-        with open(file, newline="") as lines:
-            for row in csv.DictReader(lines):
-                for name, title in ONLINE.items():
-                    if row.get(name):
-                        found[f"{title}, validation images"] = f"{float(row[name]):.2f}"
-    return found
+    logged = logged_accuracies(folder, notes=[])
+    return {
+        f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
+        for name, title in ONLINE.items()
+        if logged.get(name)
+    }
 
 
 def _accuracy(text: str) -> tuple[str, str]:

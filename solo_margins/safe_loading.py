@@ -61,10 +61,9 @@ def _is_bare_pickle(path: str | Path) -> bool:
         return file.read(1) == pickle.PROTO
 
 
-def refuse_unsafe(path: str | Path | None) -> None:
+def refuse_unsafe(path: str | Path) -> None:
     """Raise ``ValueError`` unless a checkpoint can be loaded without executing anything."""
-    if path is not None:
-        read_checkpoint(path, in_place=True)
+    read_checkpoint(path, in_place=True)
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def _load(folder: Path, label: str) -> ReportedRun:
         run.notes.append(f"{folder} is no folder of a run and is left out.")
         return run
     run.settings = _settings(folder, run.notes)
-    run.accuracies = _accuracies(folder, run.notes)
+    run.accuracies = logged_accuracies(folder, run.notes)
     try:
         run.lens = records.read(folder)
     except FileNotFoundError:
@@ -222,8 +222,13 @@ def flattened(settings: Any, place: str = "") -> dict[str, Any]:
     return {name: value for key, part in items for name, value in flattened(part, key).items()}
 
 
-def _accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, float]]:
-    """Return the accuracies of all parts that a run was trained in."""
+def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, float]]:
+    """Return the accuracies of all parts that a run was trained in, by column and epoch.
+
+    Args:
+        folder: of the run.
+        notes: gets a sentence for everything that is missing or cannot be read.
+    """
     files = sorted(folder.glob("logs/version_*/metrics.csv"), key=_version)
     if not files:
         notes.append(f"{folder} holds no logs/version_*/metrics.csv: accuracies are not known.")

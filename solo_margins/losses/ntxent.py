@@ -59,15 +59,14 @@ class MarginNTXentLoss(nn.Module):
     def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
         """Return the loss of two (N, D) batches; row i of one and of the other are positives."""
         require_same_shape("z0", z0, "z1", z1)
-        sizes = batch_sizes(z0)
         if self.bank is not None:
             loss = mocov2plus_margin_loss_func(
                 z0, z1, self.bank.t(), self.temperature, self.margins
             )
             if z0.requires_grad:
-                self._remember(gather_without_gradient(z1.detach(), sizes))
+                self._remember(gather_without_gradient(z1.detach(), batch_sizes(z1)))
             return loss
-        start = first_row(sizes)
+        start = first_row(batch_sizes(z0))
         ids = torch.arange(start, start + z0.shape[0], device=z0.device)
         return simclr_margin_loss_func(
             torch.cat([z0, z1]), ids.repeat(2), self.temperature, self.margins

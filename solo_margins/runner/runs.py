@@ -124,4 +124,7 @@ def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
 
 def _find(cfg: DictConfig, folder: Path) -> Path | None:
     found, _ = host.AutoResumer(folder, max_hours=cfg.auto_resume.max_hours).find_checkpoint(cfg)
-    return Path(found) if found is not None else None
+    if found is None:
+        return None
+    refuse_unsafe(found)
+    return Path(found)

@@ -26,7 +26,7 @@ from solo_margins.runner.repeatable import RepeatableBatches, RepeatableSteps
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
 from solo_margins.runner.settings import setting
 from solo_margins.runner.writing import check_writable, explain_full_disk
-from solo_margins.safe_loading import refuse_unsafe, safe_loading
+from solo_margins.safe_loading import safe_loading
 
 OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
@@ -55,7 +55,6 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
             GradientNorm(),
             SkippedImagesReport(data, run.folder),
         ]
-        refuse_unsafe(run.resumed_from)
         if checkpointer is not None:
             callbacks.append(checkpointer)
         if loggers:

@@ -2,17 +2,16 @@
 
 import csv
 import os
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from method_parents import PARENTS, needs
 from omegaconf import OmegaConf
+from processes import free_ports
 from trained_together import REPLACED, ChannelNorm
 
 from solo_margins import runner
@@ -68,14 +67,6 @@ def without_batch_norm(monkeypatch):
         monkeypatch.setattr(torch.nn, name, ChannelNorm)
 
 
-def free_ports(number):
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [str(one.getsockname()[1]) for one in sockets]
-
-
 def train_together(folder):
     """Train the configurations of a folder in two processes."""
     ports = free_ports(len(list(folder.glob("*.yaml"))))
@@ -85,7 +76,7 @@ def train_together(folder):
         environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-W", "ignore", PROGRAM, folder, *ports],
+                [sys.executable, "-W", "ignore", PROGRAM, folder, *map(str, ports)],
                 env={**os.environ, **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -3,16 +3,20 @@
 import os
 import socket
 import traceback
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
 
-def _free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def free_ports(number):
+    """Return numbers of ports that nobody uses, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
 
 
 def _enter(rank, world, port, function, arguments, results):
@@ -34,7 +38,7 @@ def run_processes(world, function, *arguments, seconds=120):
     """
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    port = _free_port()
+    [port] = free_ports(1)
     workers = [
         context.Process(target=_enter, args=(rank, world, port, function, arguments, results))
         for rank in range(world)
