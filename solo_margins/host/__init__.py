@@ -86,6 +86,12 @@ OTHER_METHODS = {
     "WMSE": "wmse",
 }
 
+CONTRACTS = {
+    "main": "solo_margins.host.main_form.contract",
+    "pypi": "solo_margins.host.pypi_form",
+}
+"""Where the names of the contract are, by the form of solo-learn."""
+
 __all__ = ["CONTRACT", "OTHER_METHODS", "HostNotFoundError", "form", "is_loading", "load"]
 
 _loading = False
@@ -107,7 +113,7 @@ def load() -> ModuleType:
     if _contract is None:
         _loading = True
         try:
-            _contract = importlib.import_module(f"solo_margins.host.{form()}_form")
+            _contract = importlib.import_module(CONTRACTS[form()])
         finally:
             _loading = False
         if not os.environ.get("SOLO_MARGINS_DISABLE"):

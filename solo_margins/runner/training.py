@@ -13,7 +13,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.host.checkpoint_files import DirectCheckpointIO, remove_previous
+from solo_margins.host.checkpoint_files import remove_previous
+from solo_margins.host.checkpoint_io import DirectCheckpointIO
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import lens_settings
 from solo_margins.numerics.callback import FiniteSteps

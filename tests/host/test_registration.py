@@ -138,19 +138,23 @@ def test_every_name_of_the_contract_is_there(name):
 def test_repairs_are_idempotent():
     if host.FORM != "main":
         pytest.skip("the release is adapted, not repaired")
-    from solo_margins.host.main_form import repairs
+    from solo_margins.host import patches
+    from solo_margins.host.main_form import adaptations, repairs
 
     def state():
         return [
             host.BaseMethod.configure_optimizers,
             host.WeightedKNNClassifier.compute,
             host.Checkpointer.save,
+            host.Checkpointer.run_name,
+            host.WeightedKNNClassifier.__bases__,
             list(host.AutoResumer.SHOULD_MATCH),
             sys.modules["solo.methods.base"].accuracy_at_k,
             sys.modules["solo.args.pretrain"].add_and_assert_lightning_cfg,
         ]
 
     before = state()
-    repairs.repair()
-    assert state() == before
+    for changes in (repairs.REPAIRS, adaptations.ADAPTATIONS):
+        patches.apply(changes)
+        assert state() == before
     json.dumps(host.AutoResumer.SHOULD_MATCH)
