@@ -2,9 +2,10 @@
 
     python scripts/export_upstream.py <checkout> --diff
     python scripts/export_upstream.py <checkout> --method mocov3_margin simclr_margin
+    python scripts/export_upstream.py <checkout> --repair online_knn
 
 Losses, methods, registry entries, recipes, documentation and tests are produced from the sources of
-this project. Running it twice changes nothing.
+this project, and so are repairs of solo-learn itself. Running it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from solo_margins.host.main_form.repairs import REPAIRS
 from solo_margins.registry import OUR_METHODS
 from solo_margins.upstream.checkout import Checkout, UpstreamError
 from solo_margins.upstream.methods import add_methods
+from solo_margins.upstream.repairs import add_repairs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +25,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("checkout", help="folder of a checkout of solo-learn's repository")
     parser.add_argument(
-        "--method", nargs="+", metavar="NAME", help=f"of {', '.join(OUR_METHODS)}; default: all"
+        "--method",
+        nargs="+",
+        metavar="NAME",
+        help=f"methods: {', '.join(OUR_METHODS)}; all of them if nothing is named",
+    )
+    parser.add_argument(
+        "--repair",
+        nargs="+",
+        metavar="NAME",
+        help=f"repairs: {', '.join(repair.name for repair in REPAIRS)}; none if none is named",
     )
     parser.add_argument("--diff", action="store_true", help="show the changes, write nothing")
     parser.add_argument(
@@ -31,7 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         checkout = Checkout(given.checkout)
-        add_methods(checkout, given.method or list(OUR_METHODS))
+        methods = given.method or ([] if given.repair else list(OUR_METHODS))
+        add_methods(checkout, methods)
+        add_repairs(checkout, given.repair or [])
         if given.diff:
             sys.stdout.write(checkout.diff())
             return 0

@@ -54,8 +54,8 @@ def _wandb_version(trainer: Any) -> str | None:
 def run_name(self: Any, trainer: Any) -> str:
     """Return the id of a W&B run, or else a fresh name.
 
-    The version of any other logger counts from 0 in that logger's own folder, so it would name the
-    same folder for different runs.
+    The version of any other logger counts from 0 in that logger's own folder, so it would name
+    the same folder for different runs.
     """
     return self.wandb_run_id or f"offline-{secrets.token_hex(4)}"
 
@@ -130,9 +130,9 @@ def save(self: Any, trainer: Any, suffix: str = "") -> None:
     if failed is not None:
         if trainer.is_global_zero:
             discard(unfinished)
+        rest = f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none."
         raise CheckpointNotWritten(
-            f"The checkpoint {ckpt} cannot be written: {failed}. "
-            + (f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none.")
+            f"The checkpoint {ckpt} cannot be written: {failed}. {rest}"
         ) from problem
     if trainer.is_global_zero and not self.keep_prev:
         _keep_one_before(self, ckpt)
@@ -202,7 +202,7 @@ def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None
     oldest = datetime.now() - _as_timedelta(self.max_hours)
     found: list[tuple[datetime, Path]] = []
     for folder, _, files in os.walk(self.checkpoint_dir):
-        candidates = [Path(folder, file) for file in files if file.endswith((".ckpt", PREVIOUS))]
+        candidates = [Path(folder, f) for f in files if f.endswith((".ckpt", PREVIOUS))]
         if not candidates or "args.json" not in files:
             continue
         written = datetime.fromtimestamp(max(map(os.path.getmtime, candidates)))

@@ -1,4 +1,4 @@
-"""Trainer settings that the host leaves in a state Lightning 2 refuses."""
+"""Trainer settings that Lightning 2 accepts, in the place of those that it refuses."""
 
 from __future__ import annotations
 

@@ -27,6 +27,6 @@ def accuracy_of_labelled(
         top_k: ranks, which are lowered to the number of classes.
     """
     of_all = original(outputs, targets, tuple(min(k, outputs.size(1)) for k in top_k))
-    # No output is called −1, so unlabelled images add no hits; asking for them would wait for them.
+    # No output is called -1, so unlabelled images add no hits; asking for them would wait.
     labelled = (targets != -1).sum().clamp(min=1)
     return [accuracy * (len(targets) / labelled) for accuracy in of_all]

@@ -9,51 +9,49 @@ from solo_margins.upstream.python_text import (
     docstring_node,
     find_assignment,
     find_definition,
+    import_block,
     import_line,
     imported_names,
+    section_of,
 )
 
 
-def with_import(text: str, module: str, name: str) -> str:
-    """Return a module that imports a name, behind the last import that sorts before it."""
-    edits = Edits(text)
-    if (module, name, None) in imported_names(edits.tree):
-        return text
-    statements = [n for n in edits.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-    for statement in statements:
-        if isinstance(statement, ast.ImportFrom) and statement.module == module:
-            names = [f"{a.name} as {a.asname}" if a.asname else a.name for a in statement.names]
-            edits.replace(statement, import_line(module, sorted([*names, name])))
-            return edits.result()
-    line = f"from {module} import {name}\n"
-    earlier = [n for n in statements if isinstance(n, ast.ImportFrom) and (n.module or "") < module]
-    # solo-learn's imports are nearly sorted.
-    relatives = [n for n in earlier if (n.module or "").startswith(module.rpartition(".")[0])]
-    if earlier:
-        edits.insert_below(max(relatives or earlier, key=lambda n: n.module or ""), line)
-    elif statements:
-        edits.insert_below(statements[-1], line)
-    else:
-        edits.insert_above(edits.tree.body[0], line + "\n\n")
-    return edits.result()
+def with_import(text: str, module: str, name: str = "", alias: str | None = None) -> str:
+    """Return a module that imports a name, or a whole module where there is no name.
 
-
-def with_any_import(text: str, module: str, name: str, alias: str | None) -> str:
-    """Return a module that imports a name, or a whole module where there is no name."""
-    if name and not alias:
-        return with_import(text, module, name)
+    The import goes behind the one that sorts next before it in its section.
+    """
     edits = Edits(text)
     if (module, name, alias) in imported_names(edits.tree):
         return text
-    line = f"from {module} import {name}" if name else f"import {module}"
-    line += f" as {alias}\n" if alias else "\n"
     statements = [n for n in edits.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-    others = [n for n in statements if getattr(n, "module", "") != "__future__"]
-    if others:
-        edits.insert_above(others[0], line)
+    for statement in statements:
+        if name and isinstance(statement, ast.ImportFrom) and statement.module == module:
+            names = [f"{a.name} as {a.asname}" if a.asname else a.name for a in statement.names]
+            edits.replace(statement, import_line(module, sorted([*names, name])))
+            return edits.result()
+    written = import_block([(module, name, alias)])
+    section = [n for n in statements if section_of(_module_of(n)) == section_of(module)]
+    alike = [n for n in section if isinstance(n, ast.ImportFrom) == bool(name)]
+    earlier = [n for n in alike if _module_of(n) < module]
+    # A package's own modules stay together; solo-learn's imports are nearly sorted.
+    relatives = [n for n in earlier if _module_of(n).startswith(module.rpartition(".")[0])]
+    if earlier:
+        edits.insert_below(max(relatives or earlier, key=_module_of), written)
+    elif section:
+        edits.insert_above((alike or section)[0], written)
+    elif statements:
+        edits.insert_below(statements[-1], "\n" + written)
     else:
-        edits.insert_below(statements[-1], "\n" + line)
+        edits.insert_above(edits.tree.body[0], written + "\n\n")
     return edits.result()
+
+
+def _module_of(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module or "."
+    assert isinstance(statement, ast.Import)
+    return statement.names[0].name
 
 
 def with_future_annotations(text: str) -> str:

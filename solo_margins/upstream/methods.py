@@ -39,11 +39,9 @@ def add_methods(checkout: Checkout, names: Sequence[str]) -> None:
         put_python(checkout, file_of(place_of(module)), exported(module, places))
         if loss_functions(module):
             _add_loss(checkout, module)
-    put_python(
-        checkout,
-        file_of(f"{SHARED}.__init__"),
-        f'from {SHARED}.margins import Margins\n\n__all__ = ["Margins"]\n',
-    )
+    if modules:
+        package = f'from {SHARED}.margins import Margins\n\n__all__ = ["Margins"]\n'
+        put_python(checkout, file_of(f"{SHARED}.__init__"), package)
     for name, (module, class_name) in targets.items():
         _add_method(checkout, name, module, class_name, places)
 
@@ -65,7 +63,7 @@ def licence_header(checkout: Checkout) -> str:
 
 def _host_places(checkout: Checkout) -> dict[str, str]:
     """Return which module of solo-learn defines the names that our methods use."""
-    contract = tree_of("solo_margins.host.main_form")
+    contract = tree_of("solo_margins.host.main_form.contract")
     found = {name: module for module, name, _ in imported_names(contract)}
     methods = imported_names(ast.parse(checkout.read(METHODS_FILE)))
     return {**found, **{name: module for module, name, _ in methods}}

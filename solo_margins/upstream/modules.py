@@ -67,7 +67,7 @@ def exported(module: str, host_places: Mapping[str, str]) -> str:
                 edits.replace(node, node.attr)
                 imports.append((host_places[node.attr], node.attr, None))
         elif isinstance(node, ast.Call):
-            replace_strict_zip(edits, node)
+            rewrite_for_older_python(edits, node)
     imports.append(("typing", "Any", None))
     text = with_imports(with_places(edits.result()), imports)
     left = gone & used_names(ast.parse(text))
@@ -192,11 +192,14 @@ def _call_parent_step(edits: Edits, function: ast.FunctionDef) -> None:
                 edits.replace(call, f"super().training_step({arguments})")
 
 
-def replace_strict_zip(edits: Edits, call: ast.Call) -> None:
-    """Leave out ``zip``'s ``strict``, which solo-learn's older Pythons do not know."""
-    if isinstance(call.func, ast.Name) and call.func.id == "zip":
-        if any(keyword.arg == "strict" for keyword in call.keywords):
-            edits.replace(call, f"zip({', '.join(edits.segment(a) for a in call.args)})")
+def rewrite_for_older_python(edits: Edits, call: ast.Call) -> None:
+    """Leave out what solo-learn's oldest Python does not know: ``zip``'s strict, unions of types."""
+    name = getattr(call.func, "id", "")
+    if name == "zip" and any(keyword.arg == "strict" for keyword in call.keywords):
+        edits.replace(call, f"zip({', '.join(edits.segment(a) for a in call.args)})")
+    elif name == "isinstance" and isinstance(call.args[1], ast.BinOp):
+        types = edits.segment(call.args[1]).replace(" | ", ", ")
+        edits.replace(call.args[1], f"({types})")
 
 
 def with_places(text: str) -> str:
@@ -206,10 +209,12 @@ def with_places(text: str) -> str:
         module, _, name = match.group().rpartition(".")
         if is_ours(match.group()):
             return place_of(match.group())
-        if is_ours(module):
+        if "." in module and is_ours(module):
             return f"{place_of(defining_module(module, name))}.{name}"
         return match.group()
 
+    # Loggers and keys.
+    text = re.sub(r"([\"'])solo_margins(\.checkpoints\b|_)", r"\1solo\2", text)
     # Imports are written anew behind this.
     lines = text.splitlines(keepends=True)
     return "".join(

@@ -45,6 +45,10 @@ class Edits:
             end = self._starts[last]
         self._made.append((self._starts[first - 1], end, b""))
 
+    def cut(self, node: ast.AST, until: ast.AST) -> None:
+        """Remove everything from the start of a node to the start of a later one."""
+        self._made.append((self._span(node)[0], self._span(until)[0], b""))
+
     def insert_below(self, node: ast.AST, text: str) -> None:
         """Insert whole lines below the last line of a node."""
         place = self._starts[self._lines(node)[1]]
@@ -163,9 +167,9 @@ def import_block(imports: Iterable[tuple[str, str, str | None]]) -> str:
             plain.add(written)
     sections: tuple[list[str], list[str], list[str]] = ([], [], [])
     for module in sorted(plain):
-        sections[_section(module)].append(f"import {module}")
+        sections[section_of(module)].append(f"import {module}")
     for module in sorted(named):
-        sections[_section(module)].append(import_line(module, sorted(named[module], key=_order)))
+        sections[section_of(module)].append(import_line(module, sorted(named[module], key=_order)))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
@@ -177,11 +181,21 @@ def import_line(module: str, names: list[str]) -> str:
     return f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
-def _section(module: str) -> int:
+def section_of(module: str) -> int:
+    """Return the place of a module's section among imports: future, standard library, others."""
     root = module.split(".")[0].split(" ")[0]
     if root == FUTURE:
         return 0
     return 1 if root in sys.stdlib_module_names else 2
+
+
+def call_text(function: str, arguments: list[str], indent: int) -> str:
+    """Return a call that begins somewhere in a line, over several lines if it is too long."""
+    line = f"{function}({', '.join(arguments)})"
+    if indent + len(line) <= LINE_LENGTH:
+        return line
+    inner = "".join(f"{' ' * (indent + 4)}{argument},\n" for argument in arguments)
+    return f"{function}(\n{inner}{' ' * indent})"
 
 
 def _order(name: str) -> tuple[int, str]:

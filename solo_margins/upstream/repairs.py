@@ -16,27 +16,27 @@ from solo_margins.host.patches import Change, Extend, Rebase, Repair, Wrap
 from solo_margins.upstream import host_files
 from solo_margins.upstream.checkout import Checkout, UpstreamError
 from solo_margins.upstream.layout import PACKAGE, file_of, place_of, source_of, tree_of
-from solo_margins.upstream.methods import put_python
+from solo_margins.upstream.methods import licence_header, put_python
 from solo_margins.upstream.modules import (
     exported,
     is_exported,
     module_behind,
-    replace_strict_zip,
+    rewrite_for_older_python,
     rewritten_imports,
     with_places,
 )
 from solo_margins.upstream.python_text import (
     Edits,
     bound_name,
+    call_text,
     find_assignment,
     find_definition,
     imported_names,
     used_names,
+    with_imports,
 )
 
 TESTS = PACKAGE.parent / "tests" / "host" / "repairs"
-PLAIN = "_plain_"
-"""Begins the name that a wrapped function goes on to exist under."""
 
 
 def add_repairs(checkout: Checkout, names: Sequence[str]) -> None:
@@ -114,7 +114,7 @@ def _with_function(checkout: Checkout, text: str, change: Any) -> str:
         raise ValueError(f"there is no {owner_name}.")
     present = find_definition(owner, name)
     wraps = isinstance(change, Wrap)
-    if wraps and find_definition(owner, PLAIN + name) is not None:
+    if wraps and find_definition(owner, _plain_name(name)) is not None:
         return text
     if wraps and present is None and not owner_name:
         raise ValueError(f"there is no {name}.")
@@ -143,14 +143,19 @@ def _gap(owner_name: str) -> str:
     return "\n\n    " if owner_name else "\n\n\n"
 
 
+def _plain_name(name: str) -> str:
+    """Return the name that a wrapped function goes on to exist under."""
+    return f"_plain_{name.strip('_')}"
+
+
 def _plain(edits: Edits, function: ast.AST, name: str) -> str:
-    return re.sub(rf"^def {name}\(", f"def {PLAIN}{name}(", edits.segment(function), count=1)
+    return re.sub(rf"^def {name}\(", f"def {_plain_name(name)}(", edits.segment(function), count=1)
 
 
 def _call_of_original(name: str, is_method: bool, is_inherited: bool) -> str:
     if not is_method:
-        return PLAIN + name
-    return f"super().{name}" if is_inherited else f"self.{PLAIN}{name}"
+        return _plain_name(name)
+    return f"super().{name}" if is_inherited else f"self.{_plain_name(name)}"
 
 
 def _function_text(module: str, function: str, name: str, original: str | None) -> str:
@@ -159,30 +164,33 @@ def _function_text(module: str, function: str, name: str, original: str | None) 
     node = find_definition(edits.tree, function)
     assert isinstance(node, ast.FunctionDef)
     inner = Edits(textwrap.dedent(edits.segment(node)))
+    parameters = inner.tree.body[0].args.args  # type: ignore[attr-defined]
+    if original is not None:
+        inner.cut(parameters[0], parameters[1])
     for part in ast.walk(inner.tree):
         if not isinstance(part, ast.Call):
             continue
-        replace_strict_zip(inner, part)
+        rewrite_for_older_python(inner, part)
         if original is not None and getattr(part.func, "id", "") == "original":
             # A method is bound already.
-            given = part.args if original.startswith(PLAIN) else part.args[1:]
+            given = part.args[1:] if "." in original else part.args
             arguments = [inner.segment(argument) for argument in given]
-            arguments += [
-                f"{keyword.arg}={inner.segment(keyword.value)}"
-                if keyword.arg
-                else f"**{inner.segment(keyword.value)}"
-                for keyword in part.keywords
-            ]
-            inner.replace(part, f"{original}({', '.join(arguments)})")
+            for keyword in part.keywords:
+                value = inner.segment(keyword.value)
+                arguments.append(f"{keyword.arg}={value}" if keyword.arg else f"**{value}")
+            inner.replace(part, call_text(original, arguments, part.col_offset))
     text = inner.result()
-    text = re.sub(r"\bdef \w+\((\s*)(original: [^,]*,\s*)?", rf"def {name}(\1", text, count=1)
-    text = text.replace("self: Any", "self")
-    return _neutral(with_places(text)).rstrip()
+    text = re.sub(r"\bdef \w+\(", f"def {name}(", text, count=1)
+    text = re.sub(r"\n +original: .*", "", text.replace("self: Any", "self"))
+    return with_places(text).rstrip()
 
 
-def _neutral(text: str) -> str:
-    """Call loggers and keys by solo-learn's name."""
-    return re.sub(r"([\"'])solo_margins([._])", r"\1solo\2", text)
+def _definition_text(module: Edits, node: ast.AST) -> str:
+    edits = Edits(module.segment(node))
+    for part in ast.walk(edits.tree):
+        if isinstance(part, ast.Call):
+            rewrite_for_older_python(edits, part)
+    return with_places(edits.result())
 
 
 def _free_names(text: str) -> set[str]:
@@ -212,7 +220,7 @@ def _with_definition(checkout: Checkout, text: str, module: str, name: str, abov
         edits = Edits(text)
         place = find_definition(edits.tree, above.split(".")[0])
         assert place is not None
-        written = _neutral(with_places(ours.segment(node)))
+        written = _definition_text(ours, node)
         edits.insert_above(place, written + "\n\n\n")
         text = edits.result()
         for used in sorted(_free_names(written) - {name}):
@@ -223,7 +231,7 @@ def _with_definition(checkout: Checkout, text: str, module: str, name: str, abov
             _export_definitions(checkout, module_behind(source, given), given)
     for entry in rewritten_imports(ours.tree):
         if bound_name(*entry) == name:
-            return host_files.with_any_import(text, *entry)
+            return host_files.with_import(text, *entry)
     return text
 
 
@@ -239,7 +247,9 @@ def _export_definitions(checkout: Checkout, module: str, name: str) -> None:
         whole = Edits(exported(module, {}))
         node = find_definition(whole.tree, name) or find_assignment(whole.tree, name)
         assert node is not None, (module, name)
-        text = text.rstrip() + "\n\n\n" + _neutral(whole.segment(node)) + "\n"
+        text = text.rstrip() + "\n\n\n" + whole.segment(node) + "\n"
         for used in sorted(_free_names(whole.segment(node)) - {name}):
             text = _with_definition(checkout, text, module, used, name)
-        checkout.put(path, text)
+        header = licence_header(checkout)
+        body = text.removeprefix(header)
+        put_python(checkout, path, with_imports(body, imported_names(ast.parse(body))).lstrip())
