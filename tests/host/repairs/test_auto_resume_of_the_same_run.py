@@ -7,7 +7,6 @@ import time
 import pytest
 import torch
 from omegaconf import OmegaConf
-
 from solo.utils.auto_resumer import AutoResumer
 
 SETTINGS = {
