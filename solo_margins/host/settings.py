@@ -1,4 +1,4 @@
-"""Trainer settings that the host leaves in a state Lightning 2 refuses."""
+"""A strategy and devices that Lightning 2 accepts."""
 
 from __future__ import annotations
 
