@@ -1,4 +1,4 @@
-"""Weighted k-nearest-neighbour accuracy, used by both forms of the host."""
+"""Weighted k-nearest-neighbour accuracy."""
 
 from __future__ import annotations
 

@@ -92,8 +92,9 @@ class Replace(_Change):
     def apply(self) -> None:
         """Make the change."""
         owner, name = self.place()
+        present: Any = getattr(owner, name, None)
         # It may have been wrapped since.
-        if inspect.unwrap(getattr(owner, name, None)) is not self.function:
+        if inspect.unwrap(present) is not self.function:
             setattr(owner, name, self.function)
 
 

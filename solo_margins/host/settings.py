@@ -1,4 +1,4 @@
-"""Trainer settings that Lightning 2 accepts, in the place of those that it refuses."""
+"""A strategy and devices that Lightning 2 accepts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Checkpointer(pl.Callback):
     initial_setup = checkpointing.initial_setup
     save_args = checkpointing.save_args
     save = checkpointing.save
-    on_train_epoch_end = checkpointing.on_train_epoch_end
+    on_train_epoch_end = checkpointing.on_train_epoch_end  # type: ignore[assignment]
     on_train_end = checkpointing.on_train_end
 
     def run_name(self, trainer: Any) -> str:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from solo.methods import base, linear
 from solo.utils import metrics
 

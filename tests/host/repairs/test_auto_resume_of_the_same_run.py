@@ -7,7 +7,6 @@ import time
 import pytest
 import torch
 from omegaconf import OmegaConf
-
 from solo.utils.auto_resumer import AutoResumer
 
 SETTINGS = {
@@ -77,10 +76,11 @@ def test_a_broken_configuration_of_another_run_is_skipped(tmp_path):
         assert found(tmp_path)[0] == good
 
 
-def test_a_broken_checkpoint_is_skipped(tmp_path):
-    newest = store(tmp_path / "run", 0, 1)
-    whole = newest.read_bytes()
-    later = newest.stat().st_mtime
-    newest.write_bytes(whole[: len(whole) // 2])
-    os.utime(newest, (later, later))
-    assert found(tmp_path)[0] == newest.with_name("run-ep0.ckpt")
+def test_broken_checkpoints_are_skipped(tmp_path):
+    newest = store(tmp_path / "run", *range(6))
+    for epoch in (5, 4, 3, 1, 0):
+        broken = newest.with_name(f"run-ep{epoch}.ckpt")
+        when = broken.stat().st_mtime
+        broken.write_bytes(broken.read_bytes()[:100])
+        os.utime(broken, (when, when))
+    assert found(tmp_path)[0] == newest.with_name("run-ep2.ckpt")

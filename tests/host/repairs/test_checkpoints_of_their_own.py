@@ -8,7 +8,6 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import CSVLogger
 from omegaconf import OmegaConf
-
 from solo.utils.checkpointer import Checkpointer
 
 pytestmark = pytest.mark.filterwarnings("ignore")

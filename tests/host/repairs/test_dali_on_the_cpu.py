@@ -49,6 +49,7 @@ def test_pretraining(images, trainer, num_workers):
         "grayscale": never,
         "gaussian_blur": never,
         "solarization": never,
+        "equalization": never,
         "horizontal_flip": {"prob": 0.5},
         "crop_size": SIZE,
     }

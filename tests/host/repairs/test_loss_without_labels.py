@@ -4,22 +4,30 @@ import pytest
 import torch
 import torch.nn.functional as F
 from omegaconf import OmegaConf
-
-from solo.methods import BYOL
+from solo.methods import BYOL, BaseMethod
+from torch import nn
 
 CLASSIFIERS = {"_base_shared_step": "classifier", "_shared_step_momentum": "momentum_classifier"}
-IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(scope="module")
-def method():
+def tiny(method, **kwargs):
+    """A backbone that costs nothing."""
+    backbone = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 8))
+    backbone.num_features = 8
+    return backbone
+
+
+@pytest.fixture
+def method(monkeypatch):
+    monkeypatch.setitem(BaseMethod._BACKBONES, "tiny", tiny)
     cfg = {
         "method": "byol",
-        "backbone": {"name": "resnet18"},
+        "backbone": {"name": "tiny"},
         "method_kwargs": {"proj_hidden_dim": 8, "proj_output_dim": 8, "pred_hidden_dim": 8},
         "momentum": {"classifier": True},
         "data": {
-            "dataset": "cifar10",
+            "dataset": "custom",
             "num_classes": 10,
             "num_large_crops": 2,
             "num_small_crops": 0,

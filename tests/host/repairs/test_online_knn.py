@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from solo.utils.knn import WeightedKNNClassifier
 
 NORTH, EAST, SOUTH = [0.0, 1.0], [1.0, 0.0], [0.0, -1.0]

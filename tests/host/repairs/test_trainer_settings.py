@@ -3,7 +3,6 @@
 import pytest
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
-
 from solo.args.linear import parse_cfg as parse_linear
 from solo.args.pretrain import parse_cfg as parse_pretraining
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-
 from solo.utils.lr_scheduler import LinearWarmupCosineAnnealingLR
 
 BASES = (1.0, 0.1)
@@ -42,5 +41,5 @@ def test_every_group_follows_the_closed_form(warmup, total):
 @pytest.mark.parametrize("warmup", [2.5, 4, 7])
 def test_a_warmup_of_any_length_stays_between_first_and_base_rate(warmup):
     for step, _, rates in scheduled(warmup, 4, first=0.01):
-        for rate, base in zip(rates, BASES):
+        for rate, base in zip(rates, BASES, strict=True):
             assert 0 <= rate <= base + 1e-12, step
