@@ -141,7 +141,7 @@ def with_vit_like(text: str, method: str, relative: str) -> str:
         if not isinstance(node, ast.Dict):
             continue
         entries = {
-            key.value: edits.segment(value)
+            str(key.value): edits.segment(value)
             for key, value in zip(node.keys, node.values, strict=True)
             if isinstance(key, ast.Constant)
         }

@@ -85,7 +85,9 @@ def _add_method(
 ) -> None:
     parent_class = _parent_of(module, class_name)
     if parent_class not in places:
-        raise UpstreamError(f"{checkout.folder} has no method {parent_class}, which {name} extends.")
+        raise UpstreamError(
+            f"{checkout.folder} has no method {parent_class}, which {name} extends."
+        )
     parent_module = places[parent_class]
     parent = OTHER_METHODS.get(parent_class, parent_module.rpartition(".")[2])
 

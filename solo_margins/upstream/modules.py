@@ -164,7 +164,9 @@ def _edit_replaced_losses(edits: Edits, function: ast.FunctionDef) -> None:
         is_partial = isinstance(loss, ast.Call) and getattr(loss.func, "id", "") == "partial"
         if is_partial:
             assert isinstance(loss, ast.Call)
-            settings = [f"{keyword.arg}={edits.segment(keyword.value)}" for keyword in loss.keywords]
+            settings = [
+                f"{keyword.arg}={edits.segment(keyword.value)}" for keyword in loss.keywords
+            ]
             called = edits.segment(loss.args[0])
             call = f"{called}(*args, {', '.join([*settings, '**kwargs'])})"
         else:
@@ -193,7 +195,7 @@ def _call_parent_step(edits: Edits, function: ast.FunctionDef) -> None:
 
 
 def rewrite_for_older_python(edits: Edits, call: ast.Call) -> None:
-    """Leave out what solo-learn's oldest Python does not know: ``zip``'s strict, unions of types."""
+    """Leave out what older Pythons lack: ``zip``'s strict, and unions of types as objects."""
     name = getattr(call.func, "id", "")
     if name == "zip" and any(keyword.arg == "strict" for keyword in call.keywords):
         edits.replace(call, f"zip({', '.join(edits.segment(a) for a in call.args)})")

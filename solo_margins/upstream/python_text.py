@@ -89,8 +89,12 @@ class Edits:
 def docstring_node(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> ast.Expr | None:
     """Return the statement that is the docstring of a module, class or function."""
     first = node.body[0] if node.body else None
-    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return first if is_text and isinstance(first.value.value, str) else None  # type: ignore
+    is_text = (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
+    return first if is_text else None  # type: ignore[return-value]
 
 
 def find_definition(tree: ast.AST, path: str) -> ast.ClassDef | ast.FunctionDef | None:

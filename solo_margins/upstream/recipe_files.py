@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from importlib import resources
 from typing import Any
 
@@ -9,7 +11,6 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import configuration
 from solo_margins.losses import Margins
 from solo_margins.recipes import CELLS, is_from_paper
 from solo_margins.upstream.checkout import Checkout
@@ -67,7 +68,7 @@ def add_recipes(checkout: Checkout, method: str, parent: str) -> None:
         if not own and not is_from_paper(method, data, variant):
             continue
         sibling: Any = OmegaConf.create(_values(checkout.read((own or siblings)[0])))
-        recipe = _composed(method, data, variant)
+        recipe = copy.deepcopy(_composed(method, data, variant))
         augmentations = _augmentations_file(checkout, folder, recipe)
         text = HEAD.format(augmentations=augmentations)
         text += _written(method, data, recipe, sibling)
@@ -81,8 +82,8 @@ def _values(text: str) -> Any:
     return values
 
 
+@functools.cache
 def _composed(method: str, data: str, variant: str) -> DictConfig:
-    configuration.install()
     with initialize_config_module("solo_margins.configs", version_base="1.2"):
         cfg = compose(
             f"{method}.yaml",
@@ -176,4 +177,6 @@ def own_settings(method: str) -> Any:
 
 def _changed_margins(recipe: DictConfig) -> dict[str, Any]:
     off = vars(Margins())
-    return {name: value for name, value in recipe.method_kwargs.margins.items() if value != off[name]}
+    return {
+        name: value for name, value in recipe.method_kwargs.margins.items() if value != off[name]
+    }

@@ -118,8 +118,12 @@ def _with_function(checkout: Checkout, text: str, change: Any) -> str:
         return text
     if wraps and present is None and not owner_name:
         raise ValueError(f"there is no {name}.")
-    is_inherited = wraps and present is None
-    original = _call_of_original(name, bool(owner_name), is_inherited)
+    if wraps and owner_name and present is not None:
+        # Written before, where the class had none of its own.
+        inherited = _function_text(module, function.__name__, name, f"super().{name}")
+        if edits.segment(present) == textwrap.indent(inherited, "    ").lstrip():
+            return text
+    original = _call_of_original(name, bool(owner_name), present is None)
     written = _function_text(module, function.__name__, name, original if wraps else None)
     indented = textwrap.indent(written, "    ") if owner_name else written
     if present is None:
@@ -128,7 +132,7 @@ def _with_function(checkout: Checkout, text: str, change: Any) -> str:
     elif edits.segment(present) == indented.lstrip():
         return text
     elif wraps:
-        if is_inherited or edits.segment(present).startswith("@"):
+        if edits.segment(present).startswith("@"):
             raise ValueError(f"{change.target} is decorated, which a wrapper would lose.")
         edits.replace(present, indented.lstrip() + _gap(owner_name) + _plain(edits, present, name))
     else:

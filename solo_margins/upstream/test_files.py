@@ -24,7 +24,7 @@ INPUTS = {
 }
 """What a test gives to a parameter of a loss, by its name."""
 
-DESCENT = '''def test_{name}_loss():
+DESCENT = """def test_{name}_loss():
     b, f = 32, 128
 {inputs}
     loss = {call}
@@ -39,9 +39,9 @@ DESCENT = '''def test_{name}_loss():
         {trained}.grad = None
 
     assert loss < initial_loss
-'''
+"""
 
-LIKE_PARENT = '''def test_{name}_loss_without_margins():
+LIKE_PARENT = """def test_{name}_loss_without_margins():
     b, f = 32, 128
 {inputs}
     # without margins, value and gradient are those of the loss without them
@@ -54,9 +54,9 @@ LIKE_PARENT = '''def test_{name}_loss_without_margins():
 
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(grad, expected_grad, rtol=1e-3, atol=1e-5)
-'''
+"""
 
-METHOD = '''def _gen_cfg(name):
+METHOD = """def _gen_cfg(name):
     cfg = gen_base_cfg(name, {base})
     cfg.method_kwargs = {{
 {kwargs}    }}
@@ -134,7 +134,7 @@ def test_{name}_refuses_wrong_settings():
     cfg.method_kwargs.margins = {{"scale": 2.0}}
     with pytest.raises(ValueError, match="scale"):
         {cls}(cfg)
-'''
+"""
 
 
 def method_test(checkout: Checkout, name: str, cls: str, parent: str, parent_cls: str) -> str:
