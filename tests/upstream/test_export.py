@@ -10,7 +10,7 @@ from solo_margins.host.main_form.repairs import REPAIRS
 from solo_margins.registry import OUR_METHODS
 
 PROJECT = Path(__file__).resolve().parents[2]
-STEPS = 3
+STEPS = 2
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +167,7 @@ def test_the_checkouts_own_tests_and_the_new_ones_pass(checkout, export, python)
 
 
 TRAINING = """
+import os
 import sys
 import torch
 from lightning.pytorch import Trainer, seed_everything
@@ -176,6 +177,7 @@ configurations, results = sys.argv[1:]
 if {plugin}:
     from solo_margins import host
     METHODS = host.METHODS
+    assert METHODS["byol_curv"].__module__ == "solo_margins.methods.byol_curv"
 else:
     from solo.methods import METHODS
     assert "solo_margins" not in sys.modules
@@ -185,16 +187,17 @@ for name, settings in OmegaConf.load(configurations).items():
     seed_everything(1)
     method = METHODS[name](settings)
     generator = torch.Generator().manual_seed(2)
-    images = [torch.randn(2, 16, 3, 32, 32, generator=generator) for _ in range({steps})]
+    images = [torch.randn(2, 8, 3, 16, 16, generator=generator) for _ in range({steps})]
     data = [
-        (torch.arange(16) + 16 * i, [views[0], views[1]], torch.arange(16) % 4)
+        (torch.arange(8) + 8 * i, [views[0], views[1]], torch.arange(8) % 4)
         for i, views in enumerate(images)
     ]
 
     class Loader(list):
-        dataset = range(16 * {steps})
+        dataset = range(8 * {steps})
 
     trainer = Trainer(
+        default_root_dir=os.path.dirname(results),
         max_epochs=2,
         accelerator="cpu",
         logger=False,
@@ -218,26 +221,30 @@ def test_exported_methods_train_to_the_weights_of_ours(checkout, original, expor
     folder = checkout.parent
     settings = {name: _small(name, overrides) for name, (_, overrides) in PARENTS.items()}
     OmegaConf.save(settings, folder / "settings.yaml")
-    weights = {}
-    for plugin, source in ((True, original), (False, checkout)):
-        program = folder / f"training_{plugin}.py"
+    weights = []
+    # The plugin on solo-learn as it is, what was exported, and the plugin beside that.
+    for place, (plugin, source) in enumerate(
+        [(True, original), (False, checkout), (True, checkout)]
+    ):
+        program = folder / f"training_{place}.py"
         program.write_text(TRAINING.format(plugin=plugin, steps=STEPS))
         paths = f"{source}:{PROJECT}" if plugin else str(source)
         run = python(
             program,
             folder / "settings.yaml",
-            folder / f"{plugin}.pt",
+            folder / f"{place}.pt",
             timeout=900,
             env={"PYTHONPATH": paths, "SOLO_MARGINS_DISABLE": "" if plugin else "1"},
         )
         assert run.returncode == 0, run.stderr
-        weights[plugin] = torch.load(folder / f"{plugin}.pt", weights_only=True)
-    assert weights[True].keys() == weights[False].keys() == set(OUR_METHODS)
-    for name, ours in weights[True].items():
-        theirs = weights[False][name]
-        assert ours.keys() == theirs.keys(), name
-        for key, value in ours.items():
-            assert torch.equal(value, theirs[key]), (name, key)
+        weights.append(torch.load(folder / f"{place}.pt", weights_only=True))
+    ours, *others = weights
+    for other in others:
+        assert other.keys() == ours.keys() == set(OUR_METHODS)
+        for name, state in ours.items():
+            assert state.keys() == other[name].keys(), name
+            for key, value in state.items():
+                assert torch.equal(value, other[name][key]), (name, key)
 
 
 def _small(name, overrides):
@@ -267,7 +274,7 @@ def _small(name, overrides):
             },
             "optimizer": {
                 "name": "sgd",
-                "batch_size": 16,
+                "batch_size": 8,
                 "lr": 0.05,
                 "classifier_lr": 0.1,
                 "weight_decay": 0.0,

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,12 @@ def test_every_repair_has_a_test_of_its_own():
     assert {f"test_{repair.name}.py" for repair in REPAIRS} == {
         path.name for path in TESTS.glob("test_*.py") if path.name != "test_table.py"
     }
+
+
+def test_the_documentation_lists_every_repair():
+    text = (Path(__file__).parents[2] / "docs" / "upstream.md").read_text()
+    for repair in REPAIRS:
+        assert f"| `{repair.name}` | {repair.symptoms} |" in text
 
 
 MODULE = '''"""A module."""
