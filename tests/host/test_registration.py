@@ -1,12 +1,14 @@
 """Our methods appear in the host's table, cheaply, once, and without hiding anybody's."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from solo_margins import host, registry
+from solo_margins.host.detect import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 # What derives from a method that the registry's release lacks, or that fails there.
@@ -105,6 +107,21 @@ def test_without_a_host_one_sentence_says_how_to_install_one(python):
     assert "pip install --no-deps solo-learn==1.0.2" in message
     assert message.startswith("solo-learn is not installed")
     assert len(message.splitlines()) == 1
+
+
+def test_without_packages_for_training_one_sentence_names_the_extra(python, tmp_path):
+    (tmp_path / "solo").symlink_to(host_folder())
+    message = isolated(
+        python,
+        "from solo_margins import host\n"
+        "try: host.METHODS\n"
+        "except ImportError as error: print(error)",
+        ROOT,
+        tmp_path,
+    )
+    [named] = re.findall(r"^solo-learn needs (\w+), which is not installed: run ", message)
+    assert named in host.TRAINING_PACKAGES
+    assert message.endswith("`pip install 'solo-margins[train]'`.")
 
 
 def test_a_foreign_package_called_solo_is_left_alone_and_named(python, tmp_path):
