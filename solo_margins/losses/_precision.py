@@ -28,12 +28,20 @@ def full_precision(loss: Loss) -> Loss:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         tensors = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         device = next((tensor.device.type for tensor in tensors), "cpu")
-        if not torch.is_autocast_enabled(device):
+        if not _autocast_is_on(device):
             return loss(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             return loss(*args, **kwargs)
 
     return cast(Loss, functools.wraps(loss)(leave_uncompiled(wrapped)))
+
+
+def _autocast_is_on(device: str) -> bool:
+    """Tell whether operations on this kind of device, such as ``"cpu"``, are autocast."""
+    try:
+        return torch.is_autocast_enabled(device)
+    except TypeError:  # before torch 2.4 there is a function for CPUs, and one without argument
+        return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()
 
 
 def directions(*embeddings: Tensor) -> tuple[Tensor, ...]:
