@@ -14,7 +14,7 @@ from solo_margins.upstream.layout import SHARED, file_of, loss_functions, place_
 from solo_margins.upstream.modules import exported, needed_modules, replaced_losses
 from solo_margins.upstream.python_text import imported_names
 from solo_margins.upstream.recipe_files import add_recipes
-from solo_margins.upstream.test_files import loss_test, method_test, test_path
+from solo_margins.upstream.written_tests import loss_test, method_test, path_of_test
 
 METHODS_FILE = "solo/methods/__init__.py"
 LOSSES_FILE = "solo/losses/__init__.py"
@@ -76,7 +76,7 @@ def _add_loss(checkout: Checkout, module: str) -> None:
         text = host_files.with_import(text, place, function)
         text = host_files.with_entry(text, "__all__", function)
     checkout.put(LOSSES_FILE, text)
-    put_python(checkout, test_path(module), loss_test(checkout, module))
+    put_python(checkout, path_of_test(module), loss_test(checkout, module))
     pages.add_loss_page(checkout, module)
 
 
@@ -111,7 +111,7 @@ def _add_method(
     add_recipes(checkout, name, parent)
     pages.add_method_page(checkout, module, class_name, parent)
     test = method_test(checkout, name, class_name, parent, parent_class)
-    put_python(checkout, test_path(module), test)
+    put_python(checkout, path_of_test(module), test)
 
 
 def _parent_of(module: str, class_name: str) -> str:

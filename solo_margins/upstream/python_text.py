@@ -147,16 +147,16 @@ def with_imports(text: str, imports: Iterable[tuple[str, str, str | None]]) -> s
     statements = [n for n in edits.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
     for statement in statements:
         edits.remove(statement)
-    bare = ast.parse(edits.result())
     text = edits.result()
-    edits = Edits(text)
-    block = import_block(wanted)
-    head = docstring_node(bare)
-    rest = bare.body[1:] if head is not None else bare.body
-    before = "".join(text.splitlines(keepends=True)[: head.end_lineno]) if head else ""
-    behind = "".join(text.splitlines(keepends=True)[head.end_lineno if head else 0 :])
+    tree = ast.parse(text)
+    head = docstring_node(tree)
+    rest = tree.body[1:] if head is not None else tree.body
+    lines = text.splitlines(keepends=True)
+    end = head.end_lineno if head is not None else 0
+    before, behind = "".join(lines[:end]), "".join(lines[end:])
     gap = "\n\n" if rest and not isinstance(rest[0], ast.Assign | ast.AnnAssign) else "\n"
-    return "\n".join(part for part in (before, block) if part) + gap + behind.lstrip("\n")
+    parts = [part for part in (before, import_block(wanted)) if part]
+    return "\n".join(parts) + gap + behind.lstrip("\n")
 
 
 def import_block(imports: Iterable[tuple[str, str, str | None]]) -> str:

@@ -239,7 +239,7 @@ def _counterpart(checkout: Checkout, function: str, required: list[str]) -> str 
     return None
 
 
-def test_path(module: str) -> str:
+def path_of_test(module: str) -> str:
     """Return where the test of one of our modules goes."""
     _, area, name = place_of(module).split(".")
     return f"tests/{area}/test_{name}.py"
