@@ -37,12 +37,13 @@ def drawn(tex: str, tag: str) -> str:
         ValueError: the equation cannot be drawn; the message holds it.
     """
     inline = tag == "span"
-    try:
-        equation = ziamath.Latex(tex.strip(), size=_SIZE, inline=inline, color="currentColor")
-        picture = equation.svgxml()
-    except Exception as reason:
-        raise ValueError(f"this equation cannot be drawn ({reason!r}): {tex}") from reason
-    _, _, width, height = (float(part) for part in picture.attrib["viewBox"].split())
+    equation, height = _picture(tex, inline)
+    if height > 10 * _SIZE:
+        # ziamath stretches brackets around some sums without end.
+        tex_of_fixed_size = tex.replace(r"\left", r"\Bigl").replace(r"\right", r"\Bigr")
+        equation, height = _picture(tex_of_fixed_size, inline)
+    picture = equation.svgxml()
+    width = float(picture.attrib["viewBox"].split()[2])
     style = f"width:{width / _SIZE:.3f}em;height:{height / _SIZE:.3f}em"
     if inline:
         style += f";vertical-align:{equation.getyofst() / _SIZE:.3f}em"
@@ -51,6 +52,14 @@ def drawn(tex: str, tag: str) -> str:
     picture.attrib.update({"style": style, "aria-hidden": "true"})
     source = ElementTree.tostring(picture, encoding="unicode")
     kind = "equation-inline" if inline else "equation"
-    return (
-        f'<{tag} class="{kind}" role="math" aria-label="{html.escape(tex.strip())}">{source}</{tag}>'
-    )
+    label = html.escape(tex.strip())
+    return f'<{tag} class="{kind}" role="math" aria-label="{label}">{source}</{tag}>'
+
+
+def _picture(tex: str, inline: bool) -> tuple[Any, float]:
+    """Return a drawn equation and its height."""
+    try:
+        equation = ziamath.Latex(tex.strip(), size=_SIZE, inline=inline, color="currentColor")
+        return equation, float(equation.svgxml().attrib["viewBox"].split()[3])
+    except Exception as reason:
+        raise ValueError(f"this equation cannot be drawn ({reason!r}): {tex}") from reason
