@@ -1,6 +1,6 @@
-"""Docstrings of this project for mkdocstrings: their reStructuredText roles and equations as Markdown.
+"""Docstrings for mkdocstrings: their reStructuredText roles and equations as Markdown.
 
-Docstrings are written so that ``help()`` reads well; ``:class:`Margins``` and ``.. math::`` in them
+They are written so that ``help()`` reads well; ``:class:`Margins``` and ``.. math::`` in them
 are what Sphinx knows. Here they become links and ``$…$``.
 """
 
