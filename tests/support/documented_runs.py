@@ -37,7 +37,6 @@ _FEW_STEPS = (
     "limit_val_batches=1",
     "optimizer.batch_size=8",
     "data.num_workers=0",
-    "enable_progress_bar=false",
 )
 _FEW_STEPS_ON_CPUS = (*_FEW_STEPS, "accelerator=cpu")
 _ONE_CELL = (
