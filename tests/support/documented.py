@@ -13,7 +13,7 @@ PAGES = sorted(
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*).*\n(?P<text>(?:.*\n)*?) *```$", re.M)
-_INLINE = re.compile(r"`([^`\n]+)`")
+_INLINE = re.compile(r"`([^`]+)`")
 _STARTS = re.compile(r"(?:python3?|bash|sh|pip|mkdocs|pre-commit|torchrun|git|cd) \S")
 _SCRIPT = re.compile(r"(scripts|examples)/\w+\.py \S")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=")
@@ -92,13 +92,16 @@ def commands(page):
     for block in blocks(page):
         if block.language in ("bash", "sh", "console"):
             yield from _of_block(block)
-    for number, line in enumerate(prose(page).splitlines(), 1):
-        for code in _INLINE.findall(line):
+    text = prose(page)
+    for paragraph in re.finditer(r"(?:.+\n)+", text):
+        for found in _INLINE.finditer(paragraph[0]):
+            # A table's cell escapes what would end it.
+            code = " ".join(found[1].replace("\\|", "|").split())
             if _SCRIPT.match(code):
                 code = f"python {code}"
-            # A table's cell escapes what would end it.
-            if _STARTS.match(code.strip()):
-                yield Command(page, number, code.strip().replace("\\|", "|"))
+            if _STARTS.match(code):
+                line = text.count("\n", 0, paragraph.start() + found.start()) + 1
+                yield Command(page, line, code)
 
 
 def _of_block(block):
@@ -132,6 +135,6 @@ def headings(page):
 def links(page):
     """Return line and target of every link and picture of a page."""
     for number, line in enumerate(prose(page).splitlines(), 1):
-        line = _INLINE.sub("code", line)
+        line = re.sub(r"`[^`]+`", "code", line)
         for target in re.findall(r"\]\(([^)\s]+)\)", line):
             yield number, target
