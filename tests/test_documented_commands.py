@@ -15,7 +15,9 @@ from omegaconf import OmegaConf
 
 from solo_margins.recipes import CELLS
 
-COMMANDS = [command for page in (*PAGES, *EXAMPLES) for command in commands(page)]
+# What has changed names commands without being read for how to run them.
+SHOWN = [page for page in (*PAGES, *EXAMPLES) if page.name != "CHANGELOG.md"]
+COMMANDS = [command for page in SHOWN for command in commands(page)]
 PYTHON = [block for page in PAGES for block in blocks(page) if block.language == "python"]
 EVALUATING = [block for block in PYTHON if "<checkpoint>" in block.text]
 LANGUAGES = {"bash", "console", "python", "yaml", "text"}
