@@ -5,12 +5,12 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import stored_images
+import tiny_imagenet
 from documented import ROOT
 from PIL import Image
 
@@ -59,9 +59,12 @@ SHORTER = {
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
     "scripts/bench_data.py": (
-        *("--batch", "4", "--batches", "1", "--turns", "1", "--size", "32", "--workers", "1"),
+        *("--batch", "4", "--batches", "4", "--turns", "1", "--size", "32", "--workers", "1"),
     ),
-    "scripts/bench_lens.py": ("--steps", "52", "--set", "optimizer.batch_size=4"),
+    "scripts/bench_lens.py": (
+        *("--steps", "52", "--threads", "1", "--set", "optimizer.batch_size=4"),
+        *("method_kwargs.proj_hidden_dim=16", "method_kwargs.pred_hidden_dim=16"),
+    ),
     "scripts/bench_losses.py": (
         *("--pairs", "16", "--threads", "1", "--seconds", "0.01", "--no-compile", "--no-memory"),
     ),
@@ -162,7 +165,8 @@ class Workshop:
                 names = [ROWS[word] for word in arguments if word in ROWS]
                 extra[:0] = ["--rows", names[0], "--output", f"outputs/{arguments[0]}"]
         if program == "scripts/prepare_tinyimagenet.py":
-            arguments = [str(self.tiny_imagenet_archive()), str(self.folder / "tinyimagenet")]
+            archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
+            arguments = [str(archive), str(self.folder / "tinyimagenet")]
         if program == "bash scripts/demo.sh":
             # What the script does after setting the environment up.
             program = "scripts/demo.py"
@@ -208,22 +212,3 @@ class Workshop:
             images = stored_images.images_of(name, many, size)
             stored_images.write_folder(folder / part, *images, suffix="jpg")
         return folder
-
-    def tiny_imagenet_archive(self):
-        """Return an archive with the layout of Tiny ImageNet's."""
-        archive = self.folder / "tiny-imagenet-200.zip"
-        if archive.exists():
-            return archive
-        image = self.folder / "pixel.jpg"
-        Image.new("RGB", (64, 64)).save(image)
-        names = ["n01443537", "n01629819"]
-        with zipfile.ZipFile(archive, "w") as files:
-            files.writestr("tiny-imagenet-200/wnids.txt", "".join(f"{name}\n" for name in names))
-            lines = [f"val_{place}.JPEG\t{name}\t0\t0\t9\t9\n" for place, name in enumerate(names)]
-            files.writestr("tiny-imagenet-200/val/val_annotations.txt", "".join(lines))
-            for place, name in enumerate(names):
-                train = f"tiny-imagenet-200/train/{name}"
-                files.writestr(f"{train}/{name}_boxes.txt", f"{name}_0.JPEG\t0\t0\t9\t9\n")
-                files.write(image, f"{train}/images/{name}_0.JPEG")
-                files.write(image, f"tiny-imagenet-200/val/images/val_{place}.JPEG")
-        return archive
