@@ -31,7 +31,9 @@ class Command:
     @property
     def words(self):
         """Words of the command without variables that are set for it."""
-        words = shlex.split(self.text)
+        # A placeholder such as <other run> is one word.
+        text = re.sub(r"<[\w -]+>", lambda found: found[0].replace(" ", "-"), self.text)
+        words = shlex.split(text)
         while words and _ASSIGNMENT.match(words[0]):
             del words[0]
         return words

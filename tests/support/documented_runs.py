@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,7 +16,6 @@ from documented import ROOT
 from PIL import Image
 
 SOLO_LEARN = os.environ.get("SOLO_LEARN_SRC")
-CHECKOUT = re.compile(r"<(solo-learn )?checkout>")
 
 NOT_RUN = {
     r"^(\S+=\S+ )?bash scripts/test\.sh": "runs this suite",
@@ -81,7 +81,8 @@ SHORTER = {
 }
 """By program, what is put behind a command to make it short."""
 
-ROWS = {"study": "MoCo v3", "scale_search": "MoCo v3, s = 1", "table3": "MoCo"}
+ONE_ROW = {"study": "BYOL + curv.", "scale_search": "MoCo v3, s = 20", "table3": "BYOL + curv."}
+"""By experiment, a row of it that is run for all."""
 
 
 def reason_not_to_run(command):
@@ -153,17 +154,22 @@ class Workshop:
         """Return the words to run for a command: real paths for its placeholders, and short."""
         program, arguments = command.program, command.arguments
         arguments = [self._filled(word, arguments) for word in arguments]
-        if "--multirun" in arguments:
+        if "--multirun" in arguments or program == "scripts/sweep.py":
             arguments = [re.sub(r"^seed=.*", "seed=1", word) for word in arguments]
         extra = list(SHORTER[program])
         if program == "main_pretrain.py" and " backbone" not in command.text:
             extra.append("backbone=narrow_resnet10")
+        if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
+            extra.append("data.format=image_folder")
         if program == "scripts/reproduce.py":
             if "--table" in arguments:
-                extra = ["--output", str(ROOT / "docs" / "results" / "study")]
+                kept = ROOT / "docs" / "results" / "study" / "results.jsonl"
+                (self.folder / "table").mkdir(exist_ok=True)
+                shutil.copy(kept, self.folder / "table")
+                extra = ["--output", "table"]
             else:
-                names = [ROWS[word] for word in arguments if word in ROWS]
-                extra[:0] = ["--rows", names[0], "--output", f"outputs/{arguments[0]}"]
+                name = arguments[0]
+                extra[:0] = ["--rows", ONE_ROW[name], "--output", f"outputs/{name}"]
         if program == "scripts/prepare_tinyimagenet.py":
             archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
             arguments = [str(archive), str(self.folder / "tinyimagenet")]
@@ -175,7 +181,7 @@ class Workshop:
         return [*program.split(), *arguments, *extra]
 
     def _filled(self, word, arguments):
-        runs = {"<run>": 0, "<other run>": 1, "run-fbea07ab": 0, "run-22819171": 1}
+        runs = {"<run>": 0, "<other-run>": 1, "run-fbea07ab": 0, "run-22819171": 1}
         for name, place in runs.items():
             word = re.sub(rf"(trained_models/mocov3_margin/)?{name}", str(self.runs[place]), word)
         word = word.replace("<checkpoint>", str(self.checkpoint)).replace(",…", "")
