@@ -39,6 +39,22 @@ def test_every_command_is_known():
     assert not unknown, "no rule of tests/support/documented_runs.py says how to run these"
 
 
+def test_new_commands_are_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Run `python scripts/new.py --fast`, or\n`scripts/other.py x`, not `scripts/other.py`.\n\n"
+        "```bash\n# first\nVARIABLE=1 python \\\n    -m new.program  # quick\n"
+        "cd <there> && python go.py\n```\n"
+    )
+    found = list(commands(page))
+    assert [command.program for command in found] == [
+        *("-m new.program", "go.py", "scripts/new.py", "scripts/other.py"),
+    ]
+    assert [command.line for command in found] == [6, 8, 1, 2]
+    assert [command.folder for command in found] == ["", "<there>", "", ""]
+    assert not any(is_known(command) for command in found)
+
+
 def test_every_rule_is_used():
     shown = {command.program for command in COMMANDS}
     assert sorted(set(SHORTER) - shown) == []
