@@ -134,7 +134,7 @@ class Workshop:
         self.process.wait(timeout=30)
         self.process.stdout.close()
 
-    def run(self, words, seconds=900):
+    def run(self, words, seconds=1800):
         """Run a program and return what it printed; the same words are run once."""
         words = tuple(map(str, words))
         if words not in self.done:
@@ -213,7 +213,7 @@ class Workshop:
             return folder
         size = 64 if name == "tinyimagenet" else 32
         # The fast probe wants at least one batch of 256.
-        number = max(1, 260 // stored_images.CLASSES[name])
+        number = -(-260 // stored_images.CLASSES[name])
         for part, many in (("train", number), ("val", 1)):
             images = stored_images.images_of(name, many, size)
             stored_images.write_folder(folder / part, *images, suffix="jpg")
