@@ -47,7 +47,7 @@ def measure(config: str, changes: list[str], steps: int, folder: Path) -> tuple[
     """Return the median times of unobserved and of observed steps, and how many are observed."""
     with initialize_config_module("solo_margins.configs", version_base="1.2"):
         cfg = parse(compose(config, overrides=["data.num_workers=0", *changes]))
-    host.pl.seed_everything(1, verbose=False)
+    host.pl.seed_everything(1)
     clock = Clock(steps)
     lens = Lens(LensSettings(enabled=True, every=LARGEST_DEFAULT_INTERVAL), folder)
     trainer = host.pl.Trainer(

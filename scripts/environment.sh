@@ -1,15 +1,17 @@
 # Sourced by the other scripts: makes .venv from requirements.lock, or reuses it, and puts it first on
-# PATH. A set-up that was interrupted leaves no stamp and is done anew.
+# PATH. A set-up that was interrupted or failed leaves no stamp and is done anew. Needs `set -e`.
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 environment="$project/.venv"
 
-_stamp_of() { cat "$@" | sha256sum | cut -d' ' -f1; }
+# The place counts too: programs of an environment that was moved no longer start.
+_stamp_of() { { cat "$@" && echo "$environment"; } | sha256sum | cut -d' ' -f1; }
 
 _make_environment() {
   local python=${PYTHON:-python3} packages project_files
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
-    echo "solo-margins needs Python 3.10 or newer, but '$python' is $("$python" --version 2>&1)." >&2
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "requirements.lock needs Python 3.11 or newer, but '$python' is $("$python" --version 2>&1):" \
+      "set PYTHON to a newer one, or see docs/installation.md for 3.10." >&2
     return 1
   }
   packages=$(_stamp_of "$project/requirements.lock")
@@ -33,7 +35,11 @@ _make_environment() {
 
 # Two scripts started at once must not build the same environment.
 exec 9> "$project/.venv.lock"
-flock 9
-_make_environment || exit 1
+flock --nonblock 9 || {
+  echo "Waiting for another set-up of .venv to end."
+  flock 9
+}
+# Plain, not before "||": there bash would go on after a failed command, and stamp what is not there.
+_make_environment
 flock --unlock 9
 export PATH="$environment/bin:$PATH" VIRTUAL_ENV="$environment"

@@ -164,7 +164,10 @@ def complaint_about(name: str) -> str | None:
     try:
         import timm
     except ModuleNotFoundError:
-        return f"backbone.name={name} needs timm, which is not installed: run `pip install timm`."
+        return (
+            f"backbone.name={name} needs timm, which is not installed: run `pip install timm`, or "
+            "install solo-margins with its extra [train]."
+        )
     wanted = name.removeprefix(TIMM)
     if timm.is_model(wanted):
         return None

@@ -196,6 +196,8 @@ def store_recipes() -> None:
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
+    if CELLS.keys() <= store.repo.get("recipe", {}).keys():
+        return
     for method, by_data in CELLS.items():
         for data, by_variant in by_data.items():
             for variant, values in by_variant.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,10 @@ import torch
 FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Makes PyTorch load nothing but tensors and plain data, whoever calls it."""
 OPPOSITE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+
+# Schedules by milestones hold a Counter, plain data that torch 2.1 does not take for such. Later
+# ones do, and nothing changes there.
+torch._weights_only_unpickler._get_allowed_globals().setdefault("collections.Counter", Counter)
 
 
 def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
@@ -43,8 +48,9 @@ def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
 def _complaint(path: str | Path, error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, pickle.UnpicklingError):
-        # "Unsupported global: GLOBAL posix.system was not an allowed global by default."
-        named = re.search(r"GLOBAL ([\w.]+)", text)
+        # "Unsupported global: GLOBAL posix.system was not an allowed global by default.", and
+        # "Unsupported class posix.system" from torch 2.1.
+        named = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text)
         if named is not None or _is_bare_pickle(path):
             example = f", for example {named[1]}" if named else ""
             return (

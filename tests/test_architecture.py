@@ -9,7 +9,17 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "solo_margins"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Later parts may use earlier ones, never the other way round.
-LAYERS = ["losses", "host", "lens", "numerics", "methods", "runner", "evaluation", "reproduction"]
+LAYERS = [
+    "losses",
+    "host",
+    "lens",
+    "numerics",
+    "methods",
+    "runner",
+    "evaluation",
+    "reproduction",
+    "upstream",
+]
 
 
 def imported_by(path):

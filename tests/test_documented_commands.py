@@ -20,7 +20,7 @@ SHOWN = [page for page in (*PAGES, *EXAMPLES) if page.name != "CHANGELOG.md"]
 COMMANDS = [command for page in SHOWN for command in commands(page)]
 PYTHON = [block for page in PAGES for block in blocks(page) if block.language == "python"]
 EVALUATING = [block for block in PYTHON if "<checkpoint>" in block.text]
-LANGUAGES = {"bash", "console", "python", "yaml", "text"}
+LANGUAGES = {"bash", "console", "diff", "python", "yaml", "text"}
 HYDRA = ("main_pretrain.py", "main_linear.py")
 
 
@@ -137,8 +137,6 @@ def test_settings_of_what_cannot_run_compose(command, composed):
 def test_options_exist():
     for command in COMMANDS:
         if command.program.endswith(".py") and "/" in command.program:
-            if command.program == "scripts/export_upstream.py":
-                continue
             source = (ROOT / command.program).read_text()
             if command.program.startswith("examples/lightly"):
                 source += (ROOT / "examples" / "digits.py").read_text()

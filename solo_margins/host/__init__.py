@@ -86,6 +86,30 @@ OTHER_METHODS = {
     "WMSE": "wmse",
 }
 
+CONTRACTS = {
+    "main": "solo_margins.host.main_form.contract",
+    "pypi": "solo_margins.host.pypi_form",
+}
+"""Where the names of the contract are, by the form of solo-learn."""
+
+TRAINING_PACKAGES = (
+    "einops",
+    "hydra",
+    "lightning",
+    "numpy",
+    "omegaconf",
+    "PIL",
+    "pytorch_lightning",
+    "safetensors",
+    "sklearn",
+    "timm",
+    "torch",
+    "torchmetrics",
+    "torchvision",
+    "tqdm",
+)
+"""Modules that the extra ``train`` brings."""
+
 __all__ = ["CONTRACT", "OTHER_METHODS", "HostNotFoundError", "form", "is_loading", "load"]
 
 _loading = False
@@ -102,12 +126,20 @@ def load() -> ModuleType:
 
     Raises:
         HostNotFoundError: no solo-learn is installed.
+        ImportError: a package of the extra ``train`` is missing; the message names both.
     """
     global _loading, _contract
     if _contract is None:
         _loading = True
         try:
-            _contract = importlib.import_module(f"solo_margins.host.{form()}_form")
+            _contract = importlib.import_module(CONTRACTS[form()])
+        except ModuleNotFoundError as missing:
+            if missing.name not in TRAINING_PACKAGES:
+                raise
+            raise ImportError(
+                f"solo-learn needs {missing.name}, which is not installed: run "
+                "`pip install 'solo-margins[train]'`."
+            ) from missing
         finally:
             _loading = False
         if not os.environ.get("SOLO_MARGINS_DISABLE"):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from solo_margins.host.lightning import pl
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 PREVIOUS = ".previous"
 """Ends the name of the checkpoint before the newest, behind ``.ckpt``."""
@@ -22,22 +18,6 @@ log = logging.getLogger("solo_margins.checkpoints")
 
 class CheckpointNotWritten(RuntimeError):
     """A checkpoint could not be written; the message is one sentence for the user."""
-
-
-class DirectCheckpointIO(pl.plugins.TorchCheckpointIO):
-    """Writes a checkpoint where it belongs, and returns when the disk has it.
-
-    Lightning's own writes it to the folder for temporary files first, which may be smaller, and
-    says nothing of a folder that it may not write to.
-    """
-
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint to a file of this machine."""
-        # In memory first: errors of torch's own file writing do not say what happened.
-        content = io.BytesIO()
-        torch.save(checkpoint, content)
-        with open(path, "wb") as file:
-            file.write(content.getbuffer())
 
 
 def put_in_place(unfinished: Path, final: Path) -> None:
@@ -84,7 +64,7 @@ def newest_readable(folder: Path) -> Path | None:
         fault = fault_of(checkpoint)
         if fault is None:
             return checkpoint
-        if getattr(pl.utilities.rank_zero_only, "rank", 0) == 0:
+        if getattr(rank_zero_only, "rank", 0) == 0:
             log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
     return None
 
@@ -92,12 +72,12 @@ def newest_readable(folder: Path) -> Path | None:
 def newest_first(folder: Path) -> list[Path]:
     """Return a run's checkpoints, the newest first, those set aside last."""
     kept, aside = (list(folder.glob(pattern)) for pattern in ("*.ckpt", "*.ckpt" + PREVIOUS))
+    return [*sorted(kept, key=_age, reverse=True), *sorted(aside, key=_age, reverse=True)]
 
-    def age(path: Path) -> tuple[float, int, str]:
-        # Clocks are coarse: of two files written at once, the later epoch counts.
-        return os.path.getmtime(path), len(path.name), path.name
 
-    return [*sorted(kept, key=age, reverse=True), *sorted(aside, key=age, reverse=True)]
+def _age(path: Path) -> tuple[float, int, str]:
+    # Clocks are coarse: of two files written at once, the later epoch counts.
+    return os.path.getmtime(path), len(path.name), path.name
 
 
 def remove_previous(folder: Path) -> None:

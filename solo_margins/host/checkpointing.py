@@ -29,12 +29,10 @@ SHOULD_MATCH = (
     "method",
     "method_kwargs",
     "momentum",
-    "protocol",
     "seed",
     "data.dataset",
     "data.train_path",
     "data.fraction",
-    "data.unlabelled_folder",
     "augmentations",
     "max_epochs",
     "optimizer",
@@ -42,7 +40,6 @@ SHOULD_MATCH = (
     "wandb.project",
     "wandb.entity",
     "pretrained_feature_extractor",
-    "result_id",  # of runs that go into a results file: every setting that defines them
 )
 """Settings that make two runs the same run."""
 
@@ -54,16 +51,22 @@ def _wandb_version(trainer: Any) -> str | None:
     return None
 
 
+def run_name(self: Any, trainer: Any) -> str:
+    """Return the id of a W&B run, or else a fresh name.
+
+    The version of any other logger counts from 0 in that logger's own folder, so it would name
+    the same folder for different runs.
+    """
+    return self.wandb_run_id or f"offline-{secrets.token_hex(4)}"
+
+
 def initial_setup(self: Any, trainer: Any) -> None:
     """Choose a folder of its own for the run, the same on every rank, and create it.
 
-    ``cfg.run_id`` names the folder; without it, a W&B run's id does. The version of any other
-    logger counts from 0 in that logger's own folder, so it would name the same folder for different
-    runs.
+    The ranks may call it differently: the name that the first one gives it counts.
     """
     self.wandb_run_id = _wandb_version(trainer)
-    chosen = OmegaConf.select(self.cfg, "run_id", default=None) or self.wandb_run_id
-    version = trainer.strategy.broadcast(str(chosen or f"offline-{secrets.token_hex(4)}"))
+    version = trainer.strategy.broadcast(self.run_name(trainer))
     self.path = self.logdir / version
     # No "=": a path with one must be quoted twice on Hydra's command line.
     self.ckpt_placeholder = f"{self.cfg.name}-{version}-ep{{}}.ckpt"
@@ -89,7 +92,7 @@ def save_args(self: Any, trainer: Any) -> None:
         # Resolved, so that the file means the same in another process.
         args: Any = OmegaConf.to_container(self.cfg, resolve=True)
         args["wandb_run_id"] = getattr(self, "wandb_run_id", None)
-        text = json.dumps(args, default=lambda _: "<not serializable>")
+        text = json.dumps(args, default=_not_serializable)
         # A resumed run writes it again: half a file would hide its checkpoints.
         unfinished = self.path / "args.json.partial"
         try:
@@ -100,6 +103,10 @@ def save_args(self: Any, trainer: Any) -> None:
             raise CheckpointNotWritten(
                 f"{self.path / 'args.json'} cannot be written: {reason_of(error)}."
             ) from error
+
+
+def _not_serializable(value: Any) -> str:
+    return "<not serializable>"
 
 
 def save(self: Any, trainer: Any, suffix: str = "") -> None:
@@ -123,9 +130,9 @@ def save(self: Any, trainer: Any, suffix: str = "") -> None:
     if failed is not None:
         if trainer.is_global_zero:
             discard(unfinished)
+        rest = f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none."
         raise CheckpointNotWritten(
-            f"The checkpoint {ckpt} cannot be written: {failed}. "
-            + (f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none.")
+            f"The checkpoint {ckpt} cannot be written: {failed}. {rest}"
         ) from problem
     if trainer.is_global_zero and not self.keep_prev:
         _keep_one_before(self, ckpt)
@@ -167,11 +174,11 @@ def _keep_one_before(self: Any, newest: Path) -> None:
 def _own(self: Any, ending: str) -> list[Path]:
     """Return the files in the run's folder that have the name of one of its checkpoints."""
     name, _ = self.ckpt_placeholder.split("{}")
-    pattern = re.compile(re.escape(name) + r"\d+(-interrupted)?\." + re.escape(ending))
+    pattern = re.compile(re.escape(name) + r"\d+(-\w+)?\." + re.escape(ending))
     return [path for path in self.path.iterdir() if pattern.fullmatch(path.name)]
 
 
-def on_train_epoch_end(self: Any, trainer: Any, pl_module: Any) -> None:
+def on_train_epoch_end(self: Any, trainer: Any, _: Any) -> None:
     """Save every ``frequency`` epochs, and after the last one."""
     epoch = trainer.current_epoch
     is_last = trainer.should_stop or epoch + 1 == trainer.max_epochs
@@ -189,13 +196,13 @@ def on_train_end(self: Any, trainer: Any, pl_module: Any) -> None:
 def find_checkpoint(self: Any, cfg: DictConfig) -> tuple[Path | None, str | None]:
     """Return the newest checkpoint of this very run and its W&B id, or (None, None).
 
-    Two runs are the same when all settings in ``SHOULD_MATCH`` agree: method and margins, seed,
-    data, augmentations, optimizer and schedule among them.
+    Two runs are the same when all settings in ``SHOULD_MATCH`` agree: method and its settings,
+    seed, data, augmentations, optimizer and schedule among them.
     """
     oldest = datetime.now() - _as_timedelta(self.max_hours)
     found: list[tuple[datetime, Path]] = []
     for folder, _, files in os.walk(self.checkpoint_dir):
-        candidates = [Path(folder, file) for file in files if file.endswith((".ckpt", PREVIOUS))]
+        candidates = [Path(folder, f) for f in files if f.endswith((".ckpt", PREVIOUS))]
         if not candidates or "args.json" not in files:
             continue
         written = datetime.fromtimestamp(max(map(os.path.getmtime, candidates)))

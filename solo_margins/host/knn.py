@@ -1,4 +1,4 @@
-"""Weighted k-nearest-neighbour accuracy, used by both forms of the host."""
+"""Weighted k-nearest-neighbour accuracy."""
 
 from __future__ import annotations
 
@@ -90,16 +90,3 @@ def compute(self: Any) -> tuple[float, float]:
     )
     self.reset()
     return accuracies
-
-
-def repair_knn_classifier(classifier: Any) -> None:
-    """Make the host's online kNN usable with today's torchmetrics and any set of labels.
-
-    Symptoms: ``ValueError: Unexpected keyword arguments: compute_on_step``; an index error when a
-    class is missing among the validation labels, whose number was taken for the number of
-    classes; unlabelled images (STL-10) that vote.
-    """
-    if UpdateOnlyMetric in classifier.__mro__:
-        return
-    classifier.__bases__ = (UpdateOnlyMetric,)
-    classifier.compute = compute

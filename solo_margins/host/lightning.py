@@ -8,9 +8,6 @@ except ModuleNotFoundError as missing:
     try:
         import pytorch_lightning as pl  # type: ignore[no-redef]
     except ModuleNotFoundError:
-        raise ImportError(
-            "solo-learn needs Lightning 2, which is not installed: run "
-            "`pip install 'solo-margins[train]'`."
-        ) from missing
+        raise missing from None
 
 __all__ = ["pl"]

@@ -73,19 +73,32 @@ class WarmupCosineLR(LRScheduler):
         return scheduled_rates(self)
 
 
-def scheduled_rates(scheduler: Any) -> list[float]:
+def scheduled_rates(self: Any) -> list[float]:
     """Return what :func:`warmup_cosine_lr` says for every parameter group of a scheduler."""
     return [
         warmup_cosine_lr(
-            scheduler.last_epoch,
+            self.last_epoch,
             base,
-            scheduler.warmup_start_lr,
-            scheduler.eta_min,
-            scheduler.warmup_epochs,
-            scheduler.max_epochs,
+            self.warmup_start_lr,
+            self.eta_min,
+            self.warmup_epochs,
+            self.max_epochs,
         )
-        for base in scheduler.base_lrs
+        for base in self.base_lrs
     ]
+
+
+class StaticRates(LRScheduler):
+    """A scheduler that leaves some parameter groups alone; comes before the scheduler's class."""
+
+    static_rates: dict[int, float]
+
+    def get_lr(self) -> list[Any]:
+        """Return the scheduled rates, and those that are not scheduled."""
+        scheduled = list(super().get_lr())
+        for index, rate in self.static_rates.items():
+            scheduled[index] = rate
+        return scheduled
 
 
 def keep_rates_static(scheduler: LRScheduler, rates: dict[int, float]) -> None:
@@ -95,16 +108,9 @@ def keep_rates_static(scheduler: LRScheduler, rates: dict[int, float]) -> None:
     checkpoint can be read with ``weights_only``.
     """
     parent = type(scheduler)
-
-    def get_lr(self: Any) -> list[Any]:
-        scheduled = list(parent.get_lr(self))
-        for index, rate in self.static_rates.items():
-            scheduled[index] = rate
-        return scheduled
-
     vars(scheduler).pop("get_lr", None)
     scheduler.static_rates = rates  # type: ignore[attr-defined]
-    scheduler.__class__ = type(f"Static{parent.__name__}", (parent,), {"get_lr": get_lr})
+    scheduler.__class__ = type(f"Static{parent.__name__}", (StaticRates, parent), {})
     # The first rates were set while the scheduler was constructed.
     for index, rate in rates.items():
         scheduler.optimizer.param_groups[index]["lr"] = rate

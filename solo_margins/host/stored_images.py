@@ -20,26 +20,6 @@ from solo_margins.host.image_files import read_image
 from solo_margins.host.skipped_images import ReadsImages
 
 
-def read_as_configured(pretraining: Any, classification: Any) -> None:
-    """Let two modules of solo-learn read images as configured; a second call changes nothing.
-
-    Symptoms: solo-learn downloads CIFAR and STL-10 unasked; a folder of unlabelled images is taken
-    for a class.
-
-    Args:
-        pretraining: the module that reads images for pretraining.
-        classification: the module that reads them for probing and validation.
-    """
-    datasets = SimpleNamespace(
-        **{name.upper(): _downloading_when_asked(name) for name in named_data.READ_FROM_FILES}
-    )
-    for module, folder in ((pretraining, FolderWithUnlabelled), (classification, LabelledFolder)):
-        module.torchvision = SimpleNamespace(datasets=datasets)
-        module.STL10 = datasets.STL10
-        module.ImageFolder = folder
-    pretraining.CustomDatasetWithoutLabels = UnlabelledImages
-
-
 def _downloading_when_asked(name: str) -> Any:
     data = named_data.NAMED[name]
     released: Any = getattr(torchvision.datasets, name.upper())
@@ -135,3 +115,24 @@ class UnlabelledImages(ReadsImages, _ImagesOfOneFolder):
     def file(self, index: int) -> str:
         """Return the file of an image."""
         return str(self.root / self.images[index])
+
+
+_DATASETS = SimpleNamespace(
+    **{name.upper(): _downloading_when_asked(name) for name in named_data.READ_FROM_FILES}
+)
+_FOR_BOTH: dict[str, Any] = {
+    "torchvision": SimpleNamespace(datasets=_DATASETS),
+    "STL10": _DATASETS.STL10,
+}
+FOR_PRETRAINING: dict[str, Any] = {
+    **_FOR_BOTH,
+    "ImageFolder": FolderWithUnlabelled,
+    "CustomDatasetWithoutLabels": UnlabelledImages,
+}
+"""What replaces names of the module that reads images for pretraining.
+
+Symptoms: solo-learn downloads CIFAR and STL-10 unasked; a folder of unlabelled images is taken for
+a class.
+"""
+FOR_CLASSIFICATION: dict[str, Any] = {**_FOR_BOTH, "ImageFolder": LabelledFolder}
+"""What replaces names of the module that reads images for probing and validation."""

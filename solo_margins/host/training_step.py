@@ -35,13 +35,34 @@ def step_with_losses(method: Any, losses: Mapping[str, Callable[..., Any]]) -> C
                 f"{name}, so it cannot be given margins; 1.0.6 of its repository does."
             )
         bound[found] = loss
-    return FunctionType(
+    changed = FunctionType(
         step.__code__,
         {**step.__globals__, **bound},
         step.__name__,
         step.__defaults__,
         step.__closure__,
     )
+    members = {name: loss for name, loss in bound.items() if hasattr(method, name)}
+    return _step_with_members(changed, members) if members else changed
+
+
+def _step_with_members(
+    step: Callable[..., Any], losses: Mapping[str, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return a training step that finds other losses as members of its method.
+
+    A solo-learn that has methods of ours itself calls losses so.
+    """
+
+    def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        vars(self).update(losses)
+        try:
+            return step(self, *args, **kwargs)
+        finally:
+            for name in losses:
+                vars(self).pop(name, None)
+
+    return changed
 
 
 def losses_in(method: Any, names: Iterable[str]) -> dict[str, Callable[..., Any]]:

@@ -16,17 +16,17 @@ def classification_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy_of_labelled(
-    accuracy_at_k: Callable[..., Any], outputs: Tensor, targets: Tensor, top_k: Sequence[int]
+    original: Callable[..., Any], outputs: Tensor, targets: Tensor, top_k: Sequence[int] = (1, 5)
 ) -> Any:
     """Return the accuracies over labelled images, 0 when there is none.
 
     Args:
-        accuracy_at_k: the host's own function.
+        original: solo-learn's own function of the other arguments.
         outputs: logits (N, classes).
         targets: labels (N,).
         top_k: ranks, which are lowered to the number of classes.
     """
-    of_all = accuracy_at_k(outputs, targets, tuple(min(k, outputs.size(1)) for k in top_k))
-    # No output is called −1, so unlabelled images add no hits; asking for them would wait for them.
+    of_all = original(outputs, targets, tuple(min(k, outputs.size(1)) for k in top_k))
+    # No output is called -1, so unlabelled images add no hits; asking for them would wait.
     labelled = (targets != -1).sum().clamp(min=1)
     return [accuracy * (len(targets) / labelled) for accuracy in of_all]

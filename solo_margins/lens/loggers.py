@@ -74,6 +74,7 @@ def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> N
         if _kind(logger) == "TensorBoardLogger":
             logger.experiment.add_figure("lens/angles", figure, global_step=seen.step)
         else:
+            import matplotlib.pyplot  # noqa: F401 - wandb looks it up without importing it
             import wandb
 
             logger.log_metrics({"lens/angles": wandb.Image(figure)}, step=seen.step)

@@ -20,7 +20,7 @@ def differentiable_once(backward: Callable[..., Result]) -> Callable[..., Result
     def wrapped(ctx: Any, *gradients: Any) -> Result:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "the losses of solo_margins have first derivatives only: "
+                "losses with margins have first derivatives only: "
                 "create_graph=True is not supported"
             )
         return backward(ctx, *gradients)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# torch 2.1 and 2.2 have it under a private name only.
+_is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+
 
 @dataclass(frozen=True)
 class Positives:
@@ -80,7 +83,7 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, first: int) -> Positives:
     """
     if len(ids) == len(all_ids) and (views := _stacked_views(ids)) is not None:
         # Compiled code must not share tensors with later calls through a cache.
-        make = _make_view_positives if torch.compiler.is_compiling() else _view_positives
+        make = _make_view_positives if _is_compiling() else _view_positives
         return make(len(ids), views, ids.device)
     ordered, order = all_ids.sort(stable=True)
     left = torch.searchsorted(ordered, ids)

@@ -75,7 +75,7 @@ class MarginMethod:
                 normalise_hidden_layers(self.momentum_projector)
                 host.initialize_momentum_params(self.projector, self.momentum_projector)
 
-    # What the host's class provides.
+    # What the class of solo-learn provides.
     cfg: DictConfig
     trainer: Any
     projector: nn.Module
@@ -86,7 +86,7 @@ class MarginMethod:
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return the configuration with the defaults of the host's method and ours written out.
+        """Return the configuration with the defaults of the parent method and ours written out.
 
         Raises:
             ValueError: ``method_kwargs`` holds an unknown setting, or one that is impossible.
@@ -134,14 +134,14 @@ class MarginMethod:
         """Return, by the name of solo-learn's loss, what the training step calls instead."""
         raise NotImplementedError
 
-    def host_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
-        """Return the total loss of the host's own training step, with our losses in it."""
-        step = step_with_losses(self.host_method(), self.replaced_losses())
+    def parent_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the total loss of solo-learn's own training step, with our losses in it."""
+        step = step_with_losses(self.parent_method(), self.replaced_losses())
         loss: Tensor = step(self, batch, batch_idx)
         return loss
 
     @classmethod
-    def host_method(cls) -> Any:
+    def parent_method(cls) -> Any:
         """Return the class of solo-learn's method that this one derives from."""
         return next(base for base in cls.__mro__ if not issubclass(base, MarginMethod))
 
@@ -149,7 +149,7 @@ class MarginMethod:
         """Return the loss with margins plus the penalty on distances and the classifier's loss."""
         self._follow_schedules()
         with _outputs_of(self.projector) as self.student_projections:
-            loss = self.host_step(batch, batch_idx)
+            loss = self.parent_step(batch, batch_idx)
         # Some steps project a view more than once; the last time is the one they compare.
         projections = self.student_projections[-self.num_crops :]
         self.student_projections = []
@@ -236,7 +236,8 @@ def _check_queue(cfg: DictConfig) -> None:
     """Refuse a queue that batches do not fill evenly, before solo-learn does in mid-training."""
     size = _given(cfg, "queue_size")
     # Every process puts the batches of all of them into its queue.
-    processes = len(OmegaConf.select(cfg, "devices", default=None) or "1")
+    devices = OmegaConf.select(cfg, "devices", default=None) or 1
+    processes = devices if isinstance(devices, int) else len(devices)
     processes *= OmegaConf.select(cfg, "num_nodes", default=None) or 1
     if size is not None and size % (cfg.optimizer.batch_size * processes):
         batch = f"optimizer.batch_size={cfg.optimizer.batch_size}"

@@ -43,10 +43,10 @@ class OneDirection(MarginMethod):
         """Return the loss of the student's outputs against the teacher's, and log it."""
         raise NotImplementedError
 
-    def host_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
-        """Return the total loss of the host's symmetric step, or of one direction of it."""
+    def parent_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the total loss of the symmetric step, or of one direction of it."""
         if self.cfg.method_kwargs.symmetric:
-            return super().host_step(batch, batch_idx)
+            return super().parent_step(batch, batch_idx)
         _, (strong, weak), targets = batch
         student = self.base_training_step(strong, targets)
         teacher = self._shared_step_momentum(weak, targets)
@@ -75,7 +75,7 @@ class OneDirection(MarginMethod):
         labelled = targets != -1
         self.knn(train_features=features[labelled].detach(), train_targets=targets[labelled])
 
-    # What the host's class provides.
+    # What the class of solo-learn provides.
     base_training_step: Any
     _shared_step_momentum: Any
     momentum_classifier: Any

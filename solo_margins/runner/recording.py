@@ -73,7 +73,7 @@ def _plan(kind: str, cfg: DictConfig) -> tuple[DictConfig, results.Record]:
         details["pretrained_feature_extractor"] = str(checkpoint)
         details["pretraining_id"] = args.get("result_id")
     planned = results.Record(kind, settings, host.form(), details=details, finished="")
-    # A run of a study is resumed by the very same run only, see host.checkpointing.SHOULD_MATCH.
+    # A run of a study is resumed by the very same run only, see host.own_settings.SHOULD_MATCH_TOO.
     cfg.result_id = planned.id
     return cfg, planned
 

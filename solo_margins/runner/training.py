@@ -13,7 +13,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.host.checkpoint_files import DirectCheckpointIO, remove_previous
+from solo_margins.host.checkpoint_files import remove_previous
+from solo_margins.host.checkpoint_io import DirectCheckpointIO
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import lens_settings
 from solo_margins.numerics.callback import FiniteSteps
@@ -194,7 +195,7 @@ def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
         except ModuleNotFoundError:
             raise ValueError(
                 "loggers.tensorboard=true needs TensorBoard, which is not installed: run "
-                "`pip install tensorboard`."
+                "`pip install tensorboard`, or install solo-margins with its extra [loggers]."
             ) from None
     return found
 
@@ -214,7 +215,7 @@ def _wandb(cfg: DictConfig, run: Run) -> Any:
     except ModuleNotFoundError:
         raise ValueError(
             "wandb.enabled=true needs Weights & Biases, which is not installed: run "
-            "`pip install wandb`."
+            "`pip install wandb`, or install solo-margins with its extra [loggers]."
         ) from None
     logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
     return logger

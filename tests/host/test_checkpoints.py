@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from host_forms import only_on_the_release
 from omegaconf import OmegaConf
 
 from solo_margins import host
@@ -44,12 +45,14 @@ def test_a_run_keeps_its_last_epoch_and_its_configuration(config, loaders, train
     assert override.value() == saved.name, "the name must need no quotes on the command line"
 
 
+@only_on_the_release
 def test_previous_checkpoints_can_be_kept(config, loaders, trainer):
     cfg = config("simclr", "checkpoint.keep_prev=true", "max_epochs=3")
     checkpointer = train(cfg, loaders, trainer)
     assert len(list(checkpointer.path.glob("*.ckpt"))) == 3
 
 
+@only_on_the_release
 def test_runs_with_a_logger_have_folders_of_their_own(config, loaders, trainer, tmp_path):
     cfg = config("simclr", "max_epochs=1")
     folders = set()
@@ -95,6 +98,7 @@ def test_auto_resume_takes_no_other_run_for_its_own(config, loaders, trainer, di
     assert resumer(other).find_checkpoint(other) == (None, None)
 
 
+@only_on_the_release
 def test_auto_resume_survives_a_broken_run(config, loaders, trainer):
     cfg = config("simclr", "max_epochs=1")
     good = train(cfg, loaders, trainer)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from host_forms import only_on_the_release
 
 from solo_margins import host
 
@@ -85,6 +86,7 @@ def closed_form(step, base, start, minimum, warmup, total):
     return minimum + (base - minimum) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+@only_on_the_release
 @pytest.mark.parametrize(("warmup", "total"), [(0, 8), (1, 8), (3, 12), (5, 6)])
 def test_warmup_cosine_follows_its_closed_form_for_every_group(warmup, total):
     weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
@@ -103,6 +105,7 @@ def test_warmup_cosine_follows_its_closed_form_for_every_group(warmup, total):
         scheduler.step()
 
 
+@only_on_the_release
 @pytest.mark.parametrize("warmup", [4, 2.5, 7])
 def test_a_warmup_of_any_length_stays_between_first_and_base_rate(warmup):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -136,6 +139,7 @@ def test_the_online_classifier_keeps_its_own_rate(config, loaders, trainer, warm
             assert seen[name] == pytest.approx(expected), (name, step)
 
 
+@only_on_the_release
 def test_a_static_rate_is_exempt_and_survives_a_checkpoint(config, loaders, trainer, tmp_path):
     cfg = config("simsiam", "scheduler.warmup_epochs=1", "max_epochs=2")
     model = host.SimSiam(cfg)

@@ -6,11 +6,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 import torch
 
+import solo_margins
 from solo_margins.host.detect import host_folder
 from solo_margins.lens import records
 
@@ -56,23 +60,82 @@ def clean(extra=None):
     return {"PYTHONPATH": "", "OMP_NUM_THREADS": "1", **(extra or {})}
 
 
+OPTIONS = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+
+
+def run(*command, folder):
+    variables = {**os.environ, **clean()}
+    subprocess.run([str(part) for part in command], check=True, env=variables, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    """The wheel that is built from the sources."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "pip", "wheel", *OPTIONS, "-w", folder, source, folder=folder)
+    [built] = folder.glob("*.whl")
+    return built
+
+
 @pytest.fixture(scope="module", params=["wheel", pytest.param("editable", marks=pytest.mark.full)])
 def installed(request, source, tmp_path_factory):
     """Python of an environment with this package installed."""
     folder = tmp_path_factory.mktemp(request.param)
     executable = environment(folder / "env")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    pip = [str(executable), "-m", "pip"]
-    variables = {**os.environ, **clean()}
-    if request.param == "wheel":
-        build = [*pip, "wheel", *options, "-w", str(folder), str(source)]
-        subprocess.run(build, check=True, env=variables, cwd=folder)
-        [what] = folder.glob("*.whl")
-        target = [str(what)]
-    else:
-        target = ["-e", str(source)]
-    subprocess.run([*pip, "install", *options, *target], check=True, env=variables, cwd=folder)
+    target = [request.getfixturevalue("wheel")] if request.param == "wheel" else ["-e", source]
+    run(executable, "-m", "pip", "install", *OPTIONS, *target, folder=folder)
     return executable
+
+
+def contents(wheel):
+    """Files of a wheel, by their names, without those that say how it was made."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name
+        }
+
+
+def test_the_wheel_has_the_package_and_nothing_else(wheel):
+    expected = {
+        str(file.relative_to(ROOT))
+        for top in ("solo_margins", "hydra_plugins")
+        # os.walk goes through the link to the configurations, Path.rglob would not.
+        for folder, _, files in os.walk(ROOT / top, followlinks=True)
+        for file in (Path(folder) / name for name in files)
+        if file.suffix in (".py", ".yaml", ".css", ".js") or file.name == "py.typed"
+    }
+    assert "solo_margins/configs/data/digits.yaml" in expected
+    assert contents(wheel).keys() == expected
+    with zipfile.ZipFile(wheel) as archive:
+        [licence] = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        [description] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        metadata = message_from_bytes(archive.read(description))
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Version"] == solo_margins.__version__
+    assert {"train", "dali", "lens", "sweep", "bench", "dev"} <= set(
+        metadata.get_all("Provides-Extra")
+    )
+
+
+@pytest.mark.full
+def test_the_source_distribution_is_the_repository(wheel, tmp_path):
+    pytest.importorskip("build")
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "trained_models", "outputs", "dist")
+    shutil.copytree(ROOT, tmp_path / "repository", symlinks=True, ignore=left_out)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist"]
+    run(*build, tmp_path / "repository", folder=tmp_path)
+    [archive] = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    repository = tmp_path / "repository"
+    for file in (file for file in repository.rglob("*") if file.is_file()):
+        name = str(file.relative_to(repository))
+        # The configurations are held once, where the package has its link to them.
+        name = f"solo_margins/{name}" if name.startswith("configs/") else name
+        assert name in held or ".egg-info" in name or name.startswith("build/"), name
+    [rebuilt] = (tmp_path / "dist").glob("*.whl")
+    assert contents(rebuilt) == contents(wheel)
 
 
 APPLICATION = """

@@ -1,12 +1,15 @@
 """Our methods appear in the host's table, cheaply, once, and without hiding anybody's."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from solo_margins import host, registry
+from solo_margins.host import dali_errors
+from solo_margins.host.detect import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 # What derives from a method that the registry's release lacks, or that fails there.
@@ -107,6 +110,21 @@ def test_without_a_host_one_sentence_says_how_to_install_one(python):
     assert len(message.splitlines()) == 1
 
 
+def test_without_packages_for_training_one_sentence_names_the_extra(python, tmp_path):
+    (tmp_path / "solo").symlink_to(host_folder())
+    message = isolated(
+        python,
+        "from solo_margins import host\n"
+        "try: host.METHODS\n"
+        "except ImportError as error: print(error)",
+        ROOT,
+        tmp_path,
+    )
+    [named] = re.findall(r"^solo-learn needs (\w+), which is not installed: run ", message)
+    assert named in host.TRAINING_PACKAGES
+    assert message.endswith("`pip install 'solo-margins[train]'`.")
+
+
 def test_a_foreign_package_called_solo_is_left_alone_and_named(python, tmp_path):
     (tmp_path / "solo").mkdir()
     (tmp_path / "solo" / "__init__.py").write_text("answer = 42")
@@ -132,25 +150,31 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.parametrize("name", host.CONTRACT)
 def test_every_name_of_the_contract_is_there(name):
+    if name in dali_errors.NAMES:
+        pytest.importorskip("nvidia.dali")
     assert getattr(host, name) is not None
 
 
 def test_repairs_are_idempotent():
     if host.FORM != "main":
         pytest.skip("the release is adapted, not repaired")
-    from solo_margins.host.main_form import repairs
+    from solo_margins.host import patches
+    from solo_margins.host.main_form import adaptations, repairs
 
     def state():
         return [
             host.BaseMethod.configure_optimizers,
             host.WeightedKNNClassifier.compute,
             host.Checkpointer.save,
+            host.Checkpointer.run_name,
+            host.WeightedKNNClassifier.__bases__,
             list(host.AutoResumer.SHOULD_MATCH),
             sys.modules["solo.methods.base"].accuracy_at_k,
             sys.modules["solo.args.pretrain"].add_and_assert_lightning_cfg,
         ]
 
     before = state()
-    repairs.repair()
-    assert state() == before
+    for changes in (repairs.REPAIRS, adaptations.ADAPTATIONS):
+        patches.apply(changes)
+        assert state() == before
     json.dumps(host.AutoResumer.SHOULD_MATCH)

@@ -31,7 +31,7 @@ def fitted(raw_config, loaders, trainer, tmp_path):
 
     def run(method, *overrides, settings=EVERY_STEP, **options):
         cfg = host.parse_pretrain_cfg(raw_config(method, "max_epochs=1", *overrides))
-        host.pl.seed_everything(3, verbose=False)
+        host.pl.seed_everything(3)
         model = host.METHODS[method](cfg)
         folder = tmp_path / f"lens-{method}-{settings.enabled}"
         lens = [Lens(settings, folder)] if settings.enabled else []

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from older_torch import needs_float16_on_cpus
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from solo_margins.losses import (
@@ -101,7 +102,11 @@ def pair(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "autocast",
+    [None, torch.bfloat16, pytest.param(torch.float16, marks=needs_float16_on_cpus)],
+    ids=str,
+)
 def test_every_dtype_agrees_with_float64_on_the_same_numbers(dtype, autocast):
     """What a dtype holds is computed in float32 or better, autocast or not."""
     for margins in MARGINS:
@@ -165,6 +170,7 @@ def test_mixed_dtypes_meet_in_the_wider_one():
     torch.testing.assert_close(half.double(), exact, rtol=1e-2, atol=0)
 
 
+@needs_float16_on_cpus
 @pytest.mark.parametrize("margins", MARGINS, ids=str)
 def test_loss_scaling_of_float16_training(margins):
     """A scaler saves the gradients that float16 alone loses, and its factor goes through."""

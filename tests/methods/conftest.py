@@ -22,12 +22,12 @@ def train(raw_config, loaders, trainer):
             cfg.augmentations = views
         cfg = host.parse_pretrain_cfg(cfg)
         if model is None:
-            host.pl.seed_everything(3, verbose=False)
+            host.pl.seed_everything(3)
             # Not .double() afterwards: a queue that was normalised in float32 is no longer unit.
             torch.set_default_dtype(torch.float64)
             model = host.METHODS[method](cfg)
             torch.set_default_dtype(torch.float32)
-        host.pl.seed_everything(4, verbose=False)
+        host.pl.seed_everything(4)
         train_loader, _ = loaders(cfg)
         options = {"precision": "64-true", "limit_train_batches": 3, "limit_val_batches": 0}
         lightning = trainer(cfg, **{**options, **settings})

@@ -8,6 +8,7 @@ from pathlib import Path
 import broken_numbers
 import pytest
 import torch
+from older_torch import needs_float16_on_cpus
 from omegaconf import OmegaConf
 
 from solo_margins import host, runner
@@ -187,6 +188,7 @@ def test_an_accumulated_step_is_skipped_whole(raw_config, trainer, loaders, tmp_
     assert any(not torch.equal(third[key], fourth[key]) for key in first), "statistics move again"
 
 
+@needs_float16_on_cpus
 def test_with_a_scaler_the_loss_alone_counts(raw_config, trainer, loaders, tmp_path):
     plugin = host.pl.plugins.MixedPrecision(
         "16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**40)

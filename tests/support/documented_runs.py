@@ -19,11 +19,12 @@ SOLO_LEARN = os.environ.get("SOLO_LEARN_SRC")
 
 NOT_RUN = {
     r"^(\S+=\S+ )?bash scripts/test\.sh": "runs this suite",
-    r"^pip install ": "changes the environment; tests/host/test_packaging.py installs the package",
+    r"^pip ": "changes the environment; tests/host/test_packaging.py installs the package",
+    r"^python -m build$": "tests/host/test_packaging.py builds the distributions",
+    r"^python3\.10 -m venv |lowest/bin/": "sets another environment up",
     r"^pre-commit install": "changes the repository's hooks",
     r"^mkdocs ": "tests/test_site.py builds the site",
     r"^python -m solo_margins\.run( main_umap\.py …)?$": "names no whole command",
-    r"scripts/export_upstream\.py": "writes into a checkout of solo-learn; it has its own tests",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
@@ -73,6 +74,7 @@ SHORTER = {
         *("--pretrain", "variant=baseline", "max_epochs=1", "limit_train_batches=2"),
     ),
     "scripts/bench_step.py": ("--repeats", "1", "--threads", "1"),
+    "scripts/export_upstream.py": ("--dirty",),
     "scripts/fuzz_losses.py": ("--cases", "24", "--processes", "1"),
     "scripts/prepare_tinyimagenet.py": (),
     "scripts/recipe_table.py": ("--check",),
@@ -90,7 +92,7 @@ def reason_not_to_run(command):
     for pattern, reason in NOT_RUN.items():
         if re.search(pattern, command.text):
             return reason
-    if command.folder and not SOLO_LEARN:
+    if not SOLO_LEARN and (command.folder or "<solo-learn checkout>" in command.text):
         return "needs a checkout of solo-learn: set SOLO_LEARN_SRC"
     if "launcher=joblib" in command.text and not find_spec("hydra_plugins.hydra_joblib_launcher"):
         return "needs hydra-joblib-launcher"
@@ -185,6 +187,11 @@ class Workshop:
         for name, place in runs.items():
             word = re.sub(rf"(trained_models/mocov3_margin/)?{name}", str(self.runs[place]), word)
         word = word.replace("<checkpoint>", str(self.checkpoint)).replace(",…", "")
+        if word == "<solo-learn-checkout>":
+            copy = self.folder / "solo-learn"
+            if not copy.exists():
+                shutil.copytree(SOLO_LEARN, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            return str(copy)
         data = next((word[5:] for word in arguments if word.startswith("data=")), "cifar10")
         if word.startswith(("data.train_path=", "data.val_path=")):
             key = word.partition("=")[0]

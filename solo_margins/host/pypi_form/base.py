@@ -13,15 +13,17 @@ from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
 from torch import Tensor, nn
 
 from solo_margins.host.backbones import build_backbone_from
-from solo_margins.host.knn import repair_knn_classifier
+from solo_margins.host.knn import UpdateOnlyMetric, compute
 from solo_margins.host.lightning import pl
+from solo_margins.host.patches import Rebase, Replace
 from solo_margins.host.pypi_form import optim
 from solo_margins.host.pypi_form.backbones import BACKBONES
 from solo_margins.host.pypi_form.config import set_defaults
 from solo_margins.host.pypi_form.metrics import accuracy_at_k
 from solo_margins.host.unlabelled import classification_loss
 
-repair_knn_classifier(WeightedKNNClassifier)
+Rebase("utils.knn", "WeightedKNNClassifier", UpdateOnlyMetric).apply()
+Replace("utils.knn", "WeightedKNNClassifier.compute", compute).apply()
 
 METRICS = ("loss", "acc1", "acc5")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from solo_margins.host import checkpointing
+from solo_margins.host import checkpointing, own_settings
 from solo_margins.host.lightning import pl
 from solo_margins.host.pypi_form.config import SHARED_DEFAULTS, set_defaults
 
@@ -26,8 +26,12 @@ class Checkpointer(pl.Callback):
     initial_setup = checkpointing.initial_setup
     save_args = checkpointing.save_args
     save = checkpointing.save
-    on_train_epoch_end = checkpointing.on_train_epoch_end
+    on_train_epoch_end = checkpointing.on_train_epoch_end  # type: ignore[assignment]
     on_train_end = checkpointing.on_train_end
+
+    def run_name(self, trainer: Any) -> str:
+        """Return the name of the run's folder."""
+        return own_settings.run_name(checkpointing.run_name, self, trainer)
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class AutoResumer:
         max_hours: age from which on a checkpoint is not considered.
     """
 
-    SHOULD_MATCH = list(checkpointing.SHOULD_MATCH)  # noqa: RUF012
+    SHOULD_MATCH = [*checkpointing.SHOULD_MATCH, *own_settings.SHOULD_MATCH_TOO]  # noqa: RUF012
 
     find_checkpoint = checkpointing.find_checkpoint
 

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.host import named_data, recipe
 from solo_margins.host.class_folders import classes_in
+from solo_margins.host.own_settings import settle_recipe
 from solo_margins.host.settings import complete_trainer_settings
 
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "imagenet100": 100}
@@ -125,7 +126,7 @@ def _complete(cfg: DictConfig, defaults: Mapping[str, Any]) -> None:
     # Before defaults are filled in: what the configuration itself says about images counts.
     recipe.remember(cfg)
     set_defaults(cfg, {**SHARED_DEFAULTS, **defaults})
-    complete_trainer_settings(cfg)
+    settle_recipe(complete_trainer_settings(cfg))
     if cfg.data.format == "dali" and dataset not in DALI_DATASETS:
         raise ValueError(
             f"data.format=dali needs data.dataset in {DALI_DATASETS}, got {dataset!r}."

@@ -16,7 +16,8 @@ from torchvision import transforms
 from solo_margins.host import named_data, recipe, stored_images
 from solo_margins.host.label_fraction import keep_fraction
 
-stored_images.read_as_configured(pretraining, classification)
+vars(pretraining).update(stored_images.FOR_PRETRAINING)
+vars(classification).update(stored_images.FOR_CLASSIFICATION)
 
 BICUBIC = transforms.InterpolationMode.BICUBIC
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from solo.methods import base as release
 from torch import Tensor
 
-from solo_margins.host.clusters import keep_clusters
+from solo_margins.host import clusters, patches
 from solo_margins.host.pypi_form.base import BaseMethod, BaseMomentumMethod
 from solo_margins.host.pypi_form.config import require
 
@@ -111,5 +111,6 @@ class _FeaturesOnly:
 def adapted_methods() -> dict[str, Any]:
     """Return the release's methods that work, adapted, by name."""
     methods = {name: adapt(solo.methods.METHODS[name]) for name in ADAPTED}
-    keep_clusters(methods["deepclusterv2"])
+    for hook in (clusters.on_train_start, clusters.on_save_checkpoint, clusters.on_load_checkpoint):
+        patches.wrap(methods["deepclusterv2"], hook.__name__, hook)
     return methods

@@ -1,0 +1,169 @@
+"""Changes of solo-learn as data: what is changed, where, and by which function.
+
+A program such as solo-learn's ``main_pretrain.py`` has bound its names before a plugin is loaded,
+so every change is made in place: in classes, in lists, and in names that solo-learn looks up in its
+own modules when they are called. Making a change again changes nothing.
+
+Places are given as strings and functions stand at the top level of their modules, so that the same
+table can be written into solo-learn's files.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_WRAPPED_BY = "_solo_margins_wrapped_by"
+
+
+def wrap(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """Let ``function(original, *arguments)`` be called in the place of ``owner.name``, once."""
+    original = getattr(owner, name)
+    before = getattr(original, _WRAPPED_BY, ())
+    if function in before:
+        return
+
+    @functools.wraps(original)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+
+    setattr(changed, _WRAPPED_BY, (*before, function))
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(changed) if is_static else changed)
+
+
+@dataclass(frozen=True)
+class _Change:
+    module: str
+    """Relative to ``solo``: ``"methods.base"``."""
+    target: str
+    """``"function"``, ``"Class"`` or ``"Class.member"``."""
+
+    def place(self) -> tuple[Any, str]:
+        """Return the module or class that holds the target, and the target's name there."""
+        owner: Any = importlib.import_module(f"solo.{self.module}")
+        *outer, name = self.target.split(".")
+        for part in outer:
+            owner = getattr(owner, part)
+        return owner, name
+
+    def check(self) -> None:
+        """Raise AttributeError or ImportError where solo-learn has no such target."""
+        owner, name = self.place()
+        getattr(owner, name)
+
+
+@dataclass(frozen=True)
+class Wrap(_Change):
+    """Calls ``function(original, *arguments)`` instead of a function or method."""
+
+    function: Callable[..., Any]
+    """Of the original and then of the original's own parameters, ``self`` first for a method."""
+    everywhere: bool = False
+    """Whether modules of solo-learn that have imported the original by name get the new one."""
+
+    def apply(self) -> None:
+        """Make the change."""
+        owner, name = self.place()
+        original = getattr(owner, name)
+        wrap(owner, name, self.function)
+        if self.everywhere:
+            for other_name, other in list(sys.modules.items()):
+                if other_name.startswith("solo.") and vars(other).get(name) is original:
+                    setattr(other, name, getattr(owner, name))
+
+
+@dataclass(frozen=True)
+class Replace(_Change):
+    """Puts a function (or whatever else) in the place of another, or where there was none."""
+
+    function: Any
+
+    def check(self) -> None:
+        """Raise AttributeError or ImportError where solo-learn has nothing to hold the target."""
+        self.place()
+
+    def apply(self) -> None:
+        """Make the change."""
+        owner, name = self.place()
+        present: Any = getattr(owner, name, None)
+        # It may have been wrapped since.
+        if inspect.unwrap(present) is not self.function:
+            setattr(owner, name, self.function)
+
+
+@dataclass(frozen=True)
+class Rebase(_Change):
+    """Lets a class derive from ``base`` instead of from what ``base`` itself derives from."""
+
+    base: type
+
+    def apply(self) -> None:
+        """Make the change."""
+        changed = getattr(*self.place())
+        changed.__bases__ = tuple(
+            self.base if issubclass(self.base, old) else old for old in changed.__bases__
+        )
+
+
+@dataclass(frozen=True)
+class Extend(_Change):
+    """Adds values to the end of a list, those that it does not have yet."""
+
+    values: tuple[Any, ...]
+
+    def apply(self) -> None:
+        """Make the change."""
+        extended = getattr(*self.place())
+        extended[:] = dict.fromkeys([*extended, *self.values])
+
+
+Change = Wrap | Replace | Rebase | Extend
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Changes that belong together."""
+
+    name: str
+    symptoms: str
+    """What happens without them, in sentences."""
+    changes: tuple[Change, ...]
+    needs: str | None = None
+    """Module of a package without which solo-learn itself leaves out what is changed here."""
+
+    def apply(self) -> None:
+        """Make all changes, or none where one does not fit.
+
+        Raises:
+            AttributeError: solo-learn has no such class or function.
+            ImportError: it has no such module.
+        """
+        if self.needs is not None:
+            try:
+                importlib.import_module(self.needs)
+            except ImportError:
+                return
+        for change in self.changes:
+            change.check()
+        for change in self.changes:
+            change.apply()
+
+
+def apply(repairs: Iterable[Repair]) -> None:
+    """Apply repairs in their order; one whose place is not found is reported and left out."""
+    for repair in repairs:
+        try:
+            repair.apply()
+        except (AttributeError, ImportError) as reason:
+            warnings.warn(
+                f"The repair {repair.name!r} does not fit the installed solo-learn and was left "
+                f"out: {reason}",
+                stacklevel=2,
+            )
