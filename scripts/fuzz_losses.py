@@ -59,28 +59,29 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
     began = time.perf_counter()
-    parts = -(-arguments.cases // CASES_AT_A_TIME)
+    begins = range(0, arguments.cases, CASES_AT_A_TIME)
+    sizes = [min(CASES_AT_A_TIME, arguments.cases - begin) for begin in begins]
     counted: Counter[str] = Counter()
     failures = []
     context = multiprocessing.get_context("spawn")
     with (
         ProcessPoolExecutor(arguments.processes, mp_context=context) as pool,
-        tqdm(total=parts * CASES_AT_A_TIME, unit="case", smoothing=0) as bar,
+        tqdm(total=arguments.cases, unit="case", smoothing=0) as bar,
     ):
-        pending = [
-            pool.submit(fuzz, arguments.seed + part, CASES_AT_A_TIME) for part in range(parts)
-        ]
+        pending = {
+            pool.submit(fuzz, arguments.seed + part, size): size for part, size in enumerate(sizes)
+        }
         for done in as_completed(pending):
             found, failure = done.result()
             counted += found
-            bar.update(CASES_AT_A_TIME)
+            bar.update(pending[done])
             if failure is not None:
                 failures.append(failure)
                 tqdm.write(failure, file=sys.stderr)
     minutes = (time.perf_counter() - began) / 60
     each = ", ".join(f"{name} {number}" for name, number in sorted(counted.items()))
     print(f"{counted.total()} cases in {minutes:.1f} minutes: {each}")
-    print(f"{len(failures)} of {parts} parts failed")
+    print(f"{len(failures)} of {len(sizes)} parts failed")
     sys.exit(1 if failures else 0)
 
 

@@ -16,6 +16,7 @@ from solo_margins.host import TRAINING_PACKAGES
 ROOT = Path(__file__).resolve().parents[1]
 # Modules whose names are not those of the distributions that bring them.
 DISTRIBUTIONS = {
+    "griffe": "griffelib",
     "hydra": "hydra-core",
     "nvidia": "nvidia-dali-cuda130",
     "PIL": "pillow",
@@ -88,6 +89,7 @@ def foreign_imports(*places):
         ("solo_margins/reproduction/*.py", ["train", "lens"]),
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "dev"]),
+        ("scripts/site/*.py", ["docs"]),
         ("tests/**/*.py", ["train", "lens", "bench", "dev"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "none",
@@ -125,7 +127,8 @@ NOT_LOCKED = {
 
 def test_the_lock_file_has_what_setup_cfg_asks_for():
     locked = pins("requirements.lock")
-    every = list(parsed()["options.extras_require"])
+    # Whatever builds the documentation has a lock file of its own.
+    every = [extra for extra in parsed()["options.extras_require"] if extra != "docs"]
     assert names(*every) - set(locked) == NOT_LOCKED
     outside = [
         f"{requirement}: {locked[name]}"
@@ -134,6 +137,15 @@ def test_the_lock_file_has_what_setup_cfg_asks_for():
         and not requirement.specifier.contains(locked[name])
     ]
     assert not outside
+
+
+def test_the_lock_file_of_the_documentation_agrees():
+    locked = pins("requirements-docs.lock")
+    # Docstrings are read without importing anything, so torch is not among them.
+    for requirement in set(requirements("docs")) - set(requirements()):
+        assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)])
+    both = set(locked) & set(pins("requirements.lock"))
+    assert all(locked[name] == pins("requirements.lock")[name] for name in both)
 
 
 def test_the_oldest_versions_are_the_lower_ends_of_the_ranges():

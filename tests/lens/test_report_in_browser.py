@@ -1,7 +1,5 @@
 """The report in a real browser: drawn, moved through time, light, dark and on paper."""
 
-import shutil
-
 import pytest
 from lens_runs import write_run
 
@@ -9,19 +7,7 @@ from solo_margins.lens.report import write_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("plotly", reason="the extra lens is not installed")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = "<b>run<"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"none of the browsers {', '.join(BROWSERS)} is installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
