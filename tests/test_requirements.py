@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTIONS = {
     "griffe": "griffelib",
     "hydra": "hydra-core",
+    "lightning_utilities": "lightning",  # which depends on it
     "nvidia": "nvidia-dali-cuda130",
     "PIL": "pillow",
     "pytorch_lightning": "lightning",  # which depends on it
@@ -87,6 +88,7 @@ def foreign_imports(*places):
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
         ("solo_margins/host/**/*.py", ["train", "dali"]),
         ("solo_margins/reproduction/*.py", ["train", "lens"]),
+        ("solo_margins/upstream/*.py", ["train", "dev"]),
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "dev"]),
         ("scripts/site/*.py", ["docs"]),

@@ -111,7 +111,7 @@ def find_assignment(tree: ast.AST, name: str) -> ast.Assign | ast.AnnAssign | No
     for node in reversed(getattr(tree, "body", [])):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return node  # type: ignore[no-any-return]
+            return node
     return None
 
 
