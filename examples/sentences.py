@@ -11,6 +11,7 @@ use. Then a linear probe finds the lexicographer file of sentences of other syns
 import argparse
 import csv
 import io
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ from solo_margins.losses import (
     distance_polarization_loss_func,
     nnclr_margin_loss_func,
 )
+from solo_margins.losses.polarization import require_band
 from solo_margins.papers import Accuracy
 from solo_margins.reproduction.tables import shown
 
@@ -274,6 +276,24 @@ def as_markdown(results: Sequence[Measured], majority: float) -> str:
     return "\n".join(lines) + "\n"
 
 
+def whole(text: str) -> int:
+    """Return a whole number above 0 of the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """Return a number above 0 of the command line."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return number
+
+
 def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(
@@ -284,26 +304,23 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--output", type=Path, default=Path("sentences"), help="folder for table, CSV and figure")
     add("--rows", nargs="+", default=["qt", "dp", "margins", "scaled"], help="of the table")
     add("--seeds", nargs="+", type=int, default=[1])
-    add("--epochs", type=int, default=10)
-    add("--pairs", type=int, help="train on the first so many synsets only")
-    add("--batch-size", type=int, default=256)
-    add("--lr", type=float, default=2e-3)
-    add("--temperature", type=float, default=0.1)
+    add("--epochs", type=whole, default=8)
+    add("--pairs", type=whole, help="train on the first so many synsets only")
+    add("--batch-size", type=whole, default=256)
+    add("--lr", type=positive, default=2e-3)
+    add("--temperature", type=positive, default=0.1)
     add("--probe-on", choices=SPLITS[1:], default="test", help="settings: choose by validation")
-    add("--weight", type=float, default=10.0, help="λ of the polarization")
+    add("--weight", type=positive, default=10.0, help="λ of the polarization")
     add("--lower", type=float, default=0.2, help="δ⁺, where its band begins")
     add("--upper", type=float, default=0.4, help="δ⁻, where its band ends")
     add("--angular", type=float, default=0.1, help="m₁ of the row margins")
     add("--subtractive", type=float, default=0.1, help="m₂ of the row margins")
-    add("--scale", type=float, default=1.25, help="s of the row scaled")
+    add("--scale", type=float, default=2.0, help="s of the row scaled")
     add("--curvature", type=float, default=1.0, help="c of the row scaled")
     arguments = parser.parse_args(given)
-    for name in ("epochs", "pairs", "batch_size"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} must be a whole number above 0, got {value}")
     try:
         known = rows_of(arguments)
+        require_band(arguments.lower, arguments.upper)
     except ValueError as error:
         parser.error(str(error))
     unknown = [name for name in arguments.rows if name not in known]
@@ -335,10 +352,13 @@ def main() -> None:
         for seed in arguments.seeds:
             torch.manual_seed(seed)
             model = QuickThoughts(len(vocabulary))
+            title = f"{row.name}, seed {seed}"
             if name != UNTRAINED:
-                losses = train(model, data, row, arguments, f"{row.name}, seed {seed}")
-                print(f"{row.name}, seed {seed}: loss {losses[0]:.4f} to loss {losses[-1]:.4f}")
+                losses = train(model, data, row, arguments, title)
+                title += f": loss {losses[0]:.4f} to loss {losses[-1]:.4f}"
             results.append(Measured(row.name, seed, *measure(model, data, held_out, band)))
+            numbers = ", ".join(f"{key} {value:.3f}" for key, value in results[-1].numbers.items())
+            print(f"{title}: {numbers}", flush=True)
     most_frequent = data.labels.bincount().argmax()
     majority = 100 * (held_out.labels == most_frequent).double().mean().item()
     table = as_markdown(results, majority)
