@@ -41,7 +41,7 @@ from solo_margins.papers import Accuracy
 from solo_margins.reproduction.tables import shown
 
 LONGEST = 24  # words; 99 of 100 definitions are shorter
-WIDTH, FEATURES = 256, 128
+WIDTH, FEATURES = 128, 128
 BINS = 50
 UNTRAINED = "untrained"
 NO_MARGINS = Margins()
@@ -307,7 +307,7 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--epochs", type=whole, default=8)
     add("--pairs", type=whole, help="train on the first so many synsets only")
     add("--batch-size", type=whole, default=256)
-    add("--lr", type=positive, default=2e-3)
+    add("--lr", type=positive, default=3e-3)
     add("--temperature", type=positive, default=0.1)
     add("--probe-on", choices=SPLITS[1:], default="test", help="settings: choose by validation")
     add("--weight", type=positive, default=10.0, help="λ of the polarization")

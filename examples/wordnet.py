@@ -148,13 +148,15 @@ def words(text: str) -> list[str]:
 def split(synsets: Iterable[Synset]) -> dict[str, list[Synset]]:
     """Return training, validation and test synsets: 80, 10 and 10 percent.
 
-    A synset's id alone decides, so that a subset of WordNet is split in the same way. A training
-    synset that shares its definition or an example with a held-out one is left out, and so is a
-    validation synset that shares one with the test.
+    Part of speech and definition alone decide, so that a subset of WordNet, and a release with
+    other offsets, is split in the same way. A training synset that shares its definition or an
+    example with a held-out one is left out, and so is a validation synset that shares one with
+    the test.
     """
     parts: dict[str, list[Synset]] = {name: [] for name in SPLITS}
     for synset in synsets:
-        digit = int(hashlib.sha256(synset.id.encode()).hexdigest(), 16) % 10
+        key = f"{synset.id.partition(':')[0]}:{synset.definition}"
+        digit = int(hashlib.sha256(key.encode()).hexdigest(), 16) % 10
         parts["test" if digit == 0 else "validation" if digit == 1 else "train"].append(synset)
     held_out: set[tuple[str, ...]] = set()
     for name in reversed(SPLITS):
@@ -177,7 +179,7 @@ class Vocabulary:
 
     FILLER, UNKNOWN = 0, 1
 
-    def __init__(self, texts: Iterable[str], fewest: int = 2) -> None:
+    def __init__(self, texts: Iterable[str], fewest: int = 3) -> None:
         counts = Counter(word for text in texts for word in words(text))
         # The most frequent first; equals by the alphabet, so that numbers are always the same.
         known = sorted(word for word in counts if counts[word] >= fewest)

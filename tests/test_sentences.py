@@ -1,6 +1,7 @@
 """The example with sentences: what it reads of WordNet, what it learns and what it says."""
 
 import csv
+import doctest
 import re
 import runpy
 import sys
@@ -117,29 +118,37 @@ def test_nothing_held_out_is_trained_on(examples):
     from wordnet import Synset, split
 
     synsets = [
-        Synset(f"noun:{place:08d}", 3, f"definition {place // 2}", (f"a {place}", f"an {place}"))
+        Synset(f"noun:{place:08d}", 3, f"definition {place}", (f"a {place}", f"b {place // 2}"))
         for place in range(2000)
     ]
     parts = split(synsets)
     sizes = [len(parts[name]) for name in ("train", "validation", "test")]
-    # Each definition is that of two synsets: where they fall apart, one is left out.
-    assert sizes[0] > 1000
-    assert 130 < sizes[1] < 230
+    # An example is that of two synsets: where they fall apart, one is left out.
+    assert 1000 < sizes[0] < 1450
+    assert 130 < sizes[1] < 220
     assert 150 < sizes[2] < 250
-    definitions = [{one.definition for one in parts[name]} for name in parts]
-    assert not definitions[0] & definitions[1]
-    assert not definitions[0] & definitions[2]
-    assert not definitions[1] & definitions[2]
+    shared = [{one.examples[1] for one in parts[name]} for name in parts]
+    assert not shared[0] & shared[1]
+    assert not shared[0] & shared[2]
+    assert not shared[1] & shared[2]
     some = split(synsets[500:1500])
     assert {one.id for one in some["test"]} == {
         one.id for one in parts["test"] if 500 <= int(one.id[5:]) < 1500
     }
 
 
+def test_documented_examples(examples):
+    import wordnet
+
+    found = doctest.testmod(wordnet)
+    assert found.attempted
+    assert not found.failed
+
+
 def test_numbers_of_words(examples):
     from wordnet import Vocabulary
 
-    vocabulary = Vocabulary(["The cat, the dog", "a cat's dog", "the end"])
+    vocabulary = Vocabulary(["The cat, the dog", "a cat's dog", "the end"], fewest=2)
     assert vocabulary.numbers == {"the": 2, "dog": 3}
     assert len(vocabulary) == 4
     assert vocabulary.encode("The Dog of the night", longest=4) == [2, 3, 1, 2]
