@@ -43,7 +43,6 @@ from solo_margins.reproduction.tables import shown
 LONGEST = 24  # words; 99 of 100 definitions are shorter
 WIDTH, FEATURES = 128, 128
 BINS = 50
-UNTRAINED = "untrained"
 NO_MARGINS = Margins()
 
 
@@ -230,17 +229,15 @@ def measure(
     return numbers, Histogram.of(own, 0.0, 1.0, BINS), Histogram.of(others, 0.0, 1.0, BINS)
 
 
-def rows_of(arguments: argparse.Namespace) -> dict[str, Row]:
+def rows_of(arguments: argparse.Namespace) -> dict[str, list[Row]]:
     """Return the rows of the table by their names on the command line."""
     margins = Margins(angular=arguments.angular, subtractive=arguments.subtractive)
     scaled = Margins(positive_scale=arguments.scale, curvature=arguments.curvature)
-    weight = arguments.weight
     return {
-        "qt": Row("QT"),
-        "dp": Row(f"QT + dp (λ = {weight:g})", polarization=weight),
-        "margins": Row(f"QT + margins ({described(margins)})", margins),
-        "scaled": Row(f"QT + margins ({described(scaled)})", scaled),
-        "scaled_dp": Row(f"QT + margins ({described(scaled)}) + dp", scaled, weight),
+        "qt": [Row("QT")],
+        "dp": [Row(f"QT + dp (λ = {one:g})", polarization=one) for one in arguments.weights],
+        "margins": [Row(f"QT + margins ({described(margins)})", margins)],
+        "scaled": [Row(f"QT + margins ({described(scaled)})", scaled)],
     }
 
 
@@ -310,7 +307,7 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--lr", type=positive, default=3e-3)
     add("--temperature", type=positive, default=0.1)
     add("--probe-on", choices=SPLITS[1:], default="test", help="settings: choose by validation")
-    add("--weight", type=positive, default=10.0, help="λ of the polarization")
+    add("--weights", nargs="+", type=positive, default=[100.0, 1000.0], help="λ, a row dp for each")
     add("--lower", type=float, default=0.2, help="δ⁺, where its band begins")
     add("--upper", type=float, default=0.4, help="δ⁻, where its band ends")
     add("--angular", type=float, default=0.1, help="m₁ of the row margins")
@@ -345,15 +342,15 @@ def main() -> None:
         flush=True,
     )
     band = (arguments.lower, arguments.upper)
-    rows = rows_of(arguments)
+    known = rows_of(arguments)
+    before = Row("untrained")
     results = []
-    for name in [UNTRAINED, *arguments.rows]:
-        row = rows.get(name, Row(UNTRAINED))
+    for row in [before, *(row for name in arguments.rows for row in known[name])]:
         for seed in arguments.seeds:
             torch.manual_seed(seed)
             model = QuickThoughts(len(vocabulary))
             title = f"{row.name}, seed {seed}"
-            if name != UNTRAINED:
+            if row is not before:
                 losses = train(model, data, row, arguments, title)
                 title += f": loss {losses[0]:.4f} to loss {losses[-1]:.4f}"
             results.append(Measured(row.name, seed, *measure(model, data, held_out, band)))

@@ -62,8 +62,8 @@ def split_gloss(gloss: str) -> tuple[str, tuple[str, ...]]:
     >>> split_gloss('often in the phrase "on behalf of"')
     ('often in the phrase "on behalf of"', ())
     """
-    examples = []
-    definition = []
+    examples: list[str] = []
+    definition: list[str] = []
     rest = 0
     for found in EXAMPLE.finditer(gloss):
         definition.append(_own_words(gloss[rest : found.start()], bool(examples)))

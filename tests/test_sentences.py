@@ -162,7 +162,8 @@ def run(monkeypatch, *arguments):
 
 def test_the_whole_example(examples, small_wordnet, tmp_path, monkeypatch, capsys):
     settings = ["--wordnet", small_wordnet, "--epochs", 5, "--batch-size", 32, "--lr", "5e-3"]
-    run(monkeypatch, *settings, "--output", tmp_path / "one", "--rows", "qt", "dp", "scaled_dp")
+    settings += ["--weights", 10]
+    run(monkeypatch, *settings, "--output", tmp_path / "one", "--rows", "qt", "dp", "margins")
     printed = capsys.readouterr().out
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
     assert len(losses) == 6
@@ -178,7 +179,7 @@ def test_the_whole_example(examples, small_wordnet, tmp_path, monkeypatch, capsy
         assert float(row["definitions"]) > 90
     assert (tmp_path / "one" / "table.md").read_text() in printed
     assert (tmp_path / "one" / "distances.png").read_bytes().startswith(b"\x89PNG")
-    run(monkeypatch, *settings, "--output", tmp_path / "two", "--rows", "scaled_dp")
+    run(monkeypatch, *settings, "--output", tmp_path / "two", "--rows", "margins")
     with (tmp_path / "two" / "results.csv").open() as file:
         again = list(csv.DictReader(file))
     assert again == [rows[0], rows[3]], "the same seed gives the same numbers"
