@@ -42,8 +42,7 @@ def draw(models: Sequence[Distances], band: tuple[float, float], path: Path) -> 
         lines,
         columns,
         figsize=(4.2 * columns, 0.6 + 2.7 * lines),
-        sharex=True,
-        sharey=True,
+        sharex=True,  # not sharey: all distances of a collapsed model are in one bin
         squeeze=False,
     )
     panels = axes.flatten()

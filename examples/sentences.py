@@ -14,7 +14,7 @@ import io
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -241,14 +241,35 @@ def rows_of(arguments: argparse.Namespace) -> dict[str, list[Row]]:
     }
 
 
-def as_csv(results: Sequence[Measured]) -> str:
-    """Return all numbers, a line for each model."""
+def as_csv(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """Return a table with its head."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["row", "seed", *results[0].numbers])
-    for one in results:
-        writer.writerow([one.row, one.seed, *(f"{value:.4f}" for value in one.numbers.values())])
+    writer.writerow(head)
+    writer.writerows(lines)
     return file.getvalue()
+
+
+def numbers_csv(results: Sequence[Measured]) -> str:
+    """Return all numbers, a line for each model."""
+    return as_csv(
+        ["row", "seed", *results[0].numbers],
+        ([one.row, one.seed, *(f"{n:.4f}" for n in one.numbers.values())] for one in results),
+    )
+
+
+def histograms_csv(results: Sequence[Measured]) -> str:
+    """Return the counts of distances, a line for each model and bin."""
+    return as_csv(
+        ["row", "seed", "distance", "pairs", "others"],
+        (
+            [one.row, one.seed, f"{centre:.2f}", *counts]
+            for one in results
+            for centre, *counts in zip(
+                one.pairs.centres, one.pairs.counts, one.others.counts, strict=True
+            )
+        ),
+    )
 
 
 def as_markdown(results: Sequence[Measured], majority: float) -> str:
@@ -302,7 +323,7 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rows", nargs="+", default=["qt", "dp", "margins", "scaled"], help="of the table")
     add("--seeds", nargs="+", type=int, default=[1])
     add("--epochs", type=whole, default=8)
-    add("--pairs", type=whole, help="train on the first so many synsets only")
+    add("--pairs", type=whole, help="train on so many synsets, not on all")
     add("--batch-size", type=whole, default=256)
     add("--lr", type=positive, default=3e-3)
     add("--temperature", type=positive, default=0.1)
@@ -333,7 +354,10 @@ def main() -> None:
         parts = split(read(find(arguments.wordnet)))
     except WordNetError as error:
         sys.exit(str(error))
-    synsets = parts["train"][: arguments.pairs]
+    every = parts["train"]
+    number = min(arguments.pairs or len(every), len(every))
+    # Evenly from all files: the first lines are nouns of one kind.
+    synsets = [every[place * len(every) // number] for place in range(number)]
     vocabulary = Vocabulary(text for one in synsets for text in (one.definition, *one.examples))
     data = Sentences.of(synsets, vocabulary)
     held_out = Sentences.of(parts[arguments.probe_on], vocabulary)
@@ -359,7 +383,11 @@ def main() -> None:
     most_frequent = data.labels.bincount().argmax()
     majority = 100 * (held_out.labels == most_frequent).double().mean().item()
     table = as_markdown(results, majority)
-    for file, text in (("table.md", table), ("results.csv", as_csv(results))):
+    for file, text in (
+        ("table.md", table),
+        ("results.csv", numbers_csv(results)),
+        ("histograms.csv", histograms_csv(results)),
+    ):
         with complete_file(arguments.output / file) as partial:
             partial.write_text(text)
     draw(results, band, arguments.output / "distances.png")

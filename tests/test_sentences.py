@@ -178,11 +178,20 @@ def test_the_whole_example(examples, small_wordnet, tmp_path, monkeypatch, capsy
         assert float(row["separation"]) > float(rows[0]["separation"]) + 10
         assert float(row["definitions"]) > 90
     assert (tmp_path / "one" / "table.md").read_text() in printed
+    held_out = int(re.search(r"(\d+) test", printed)[1])
+    with (tmp_path / "one" / "histograms.csv").open() as file:
+        bins = [line for line in csv.DictReader(file) if line["row"] == "QT"]
+    assert sum(int(line["pairs"]) for line in bins) == held_out
+    assert sum(int(line["others"]) for line in bins) == held_out * (held_out - 1)
     assert (tmp_path / "one" / "distances.png").read_bytes().startswith(b"\x89PNG")
     run(monkeypatch, *settings, "--output", tmp_path / "two", "--rows", "margins")
+    capsys.readouterr()
     with (tmp_path / "two" / "results.csv").open() as file:
         again = list(csv.DictReader(file))
     assert again == [rows[0], rows[3]], "the same seed gives the same numbers"
+    few = ["--pairs", 40, "--epochs", 1, "--output", tmp_path / "few"]
+    run(monkeypatch, "--wordnet", small_wordnet, *few, "--rows", "qt")
+    assert capsys.readouterr().out.startswith("40 synsets train")
 
 
 def test_polarization_empties_its_band(examples, small_wordnet):
