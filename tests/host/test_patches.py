@@ -118,7 +118,7 @@ def test_a_class_gets_another_base_and_a_list_more_values(solo):
         Rebase("first", "Absent", Better),
         Extend("first", "Class.absent", ("c",)),
     ],
-    ids=str,
+    ids=lambda change: f"{type(change).__name__}-{change.module}-{change.target}",
 )
 def test_a_repair_that_does_not_fit_is_reported_and_left_out_as_a_whole(solo, missing):
     first, _ = solo

