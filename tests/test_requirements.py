@@ -55,7 +55,8 @@ def foreign_imports(*places):
     """Distributions that the Python files in these places import, with one file for each."""
     found = {}
     files = [file for place in places for file in sorted(ROOT.glob(place))]
-    ours = {file.stem for file in ROOT.glob("tests/support/*.py")} | {"solo_margins", HOST}
+    beside = [*ROOT.glob("tests/support/*.py"), *ROOT.glob("examples/*.py")]
+    ours = {file.stem for file in beside} | {"solo_margins", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -66,8 +67,8 @@ def foreign_imports(*places):
                 continue
             for module in modules:
                 top = module.partition(".")[0]
-                beside = (file.parent / f"{top}.py").exists()
-                if not beside and top not in ours and top not in sys.stdlib_module_names:
+                is_beside = (file.parent / f"{top}.py").exists()
+                if not is_beside and top not in ours and top not in sys.stdlib_module_names:
                     name = canonicalize_name(DISTRIBUTIONS.get(top, top))
                     found.setdefault(name, file.relative_to(ROOT))
     assert found, places
