@@ -47,46 +47,6 @@ from solo_margins.host.pypi_form.optim import LARS, remove_bias_and_norm_from_we
 from solo_margins.host.pypi_form.released import Methods, adapted_methods
 from solo_margins.host.schedule import WarmupCosineLR as LinearWarmupCosineAnnealingLR
 
-__all__ = [
-    "BYOL",
-    "LARS",
-    "METHODS",
-    "AutoResumer",
-    "BaseMethod",
-    "BaseMomentumMethod",
-    "Checkpointer",
-    "FullTransformPipeline",
-    "LinearModel",
-    "LinearWarmupCosineAnnealingLR",
-    "MoCoV3",
-    "MomentumUpdater",
-    "NCropAugmentation",
-    "SimCLR",
-    "WeightedKNNClassifier",
-    "accuracy_at_k",
-    "build_backbone",
-    "build_transform_pipeline",
-    "byol_loss_func",
-    "concat_all_gather_no_grad",
-    "gather",
-    "initialize_momentum_params",
-    "load_backbone",
-    "make_contiguous",
-    "mocov3_loss_func",
-    "omegaconf_select",
-    "parse_linear_cfg",
-    "parse_pretrain_cfg",
-    "pl",
-    "prepare_classification_data",
-    "prepare_classification_transforms",
-    "prepare_pretrain_dataloader",
-    "prepare_pretrain_dataset",
-    "remove_bias_and_norm_from_weight_decay",
-    "simclr_loss_func",
-    "weighted_mean",
-    "withhold_method",
-]
-
 METHODS = Methods(
     {
         "base": BaseMethod,
