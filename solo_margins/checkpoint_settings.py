@@ -50,6 +50,11 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
     value = OmegaConf.select(settings, key)
     if value is None and default:
         return default[0]
+    if value is None and "pretrained_feature_extractor" in settings:
+        raise ValueError(
+            f"{checkpoint} is a checkpoint of a linear probe, which does not know {key}: name the "
+            f"one of the pretraining, {settings.pretrained_feature_extractor}."
+        )
     if value is None:
         raise ValueError(
             f"{_file(checkpoint)} holds no setting {key}; set what needs it on the command line."

@@ -161,6 +161,8 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
         return
     if name in NAMED:
         _find(cfg, name, pretraining)
+    elif name == "folder":
+        _find_parts(cfg)
     if _get(cfg, "dataset") not in READ_FROM_FILES:
         _current = _read_folders(cfg, _current, pretraining, name in OURS)
 
@@ -295,15 +297,13 @@ def _class_parent(path: Path) -> Path | None:
 
 def _use_folders(cfg: DictConfig, data: NamedData, given: Path, train: Path) -> None:
     root = given if train != given else given.parent
-    val = _path(cfg, "val_path")
-    if val is None and train.name == "train":
-        val = next((root / n for n in VALIDATION_FOLDERS if (root / n).is_dir()), None)
+    if _path(cfg, "val_path") is None and train.name == "train":
+        cfg.data.val_path = _validation_beside(train)
     unlabelled = _get(cfg, "unlabelled_folder")
     if unlabelled and not (train / unlabelled).is_dir() and (root / unlabelled).is_dir():
         cfg.data.unlabelled_folder = os.path.abspath(root / unlabelled)
     cfg.data.dataset = data.dataset
     cfg.data.train_path = str(train)
-    cfg.data.val_path = None if val is None else str(val)
     _refuse_other_statistics(cfg)
     found = len(class_folders.classes_in(train, _unlabelled_folder(cfg, train)))
     if found != data.classes and not _get(cfg, "no_labels"):
@@ -311,6 +311,22 @@ def _use_folders(cfg: DictConfig, data: NamedData, given: Path, train: Path) -> 
             f"data.train_path={train} holds {found} class folders, but {data.title} has "
             f"{data.classes} classes; data=folder takes any image folder."
         )
+
+
+def _find_parts(cfg: DictConfig) -> None:
+    """Take ``train`` and ``val`` (or ``test``) of somebody's folder for parts, not for classes."""
+    given = _path(cfg, "train_path")
+    train = None if given is None else _class_parent(given)
+    if train is None or train.name != "train" or _get(cfg, "no_labels"):
+        return
+    cfg.data.train_path = str(train)
+    if _path(cfg, "val_path") is None:
+        cfg.data.val_path = _validation_beside(train)
+
+
+def _validation_beside(train: Path) -> str | None:
+    found = (train.parent / name for name in VALIDATION_FOLDERS)
+    return next((str(folder) for folder in found if folder.is_dir()), None)
 
 
 def _unlabelled_folder(cfg: DictConfig, train: Path) -> Path | None:

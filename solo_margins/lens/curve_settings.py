@@ -64,7 +64,8 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
         key, is_setting, text = argument.partition("=")
         if not is_setting or key not in KEYS:
             raise ValueError(
-                f"{argument!r} is no setting of the form key=value: the keys are {', '.join(KEYS)}."
+                f"{argument!r} is no setting of the form key=value with one of the keys "
+                f"{', '.join(KEYS)}."
             )
         if key == "output":
             others[key] = output_path(text, ENDINGS)

@@ -133,6 +133,18 @@ def test_a_path_may_name_the_folder_of_classes_or_of_files(stored, named_config)
     assert named_config("cifar10", folder).data.val_path is None
 
 
+def test_train_and_val_of_any_folder_are_parts_and_no_classes(named_config, image_folder, tmp_path):
+    for validation in ("val", "test"):
+        images = tmp_path / validation
+        shutil.copytree(image_folder / "train", images / "train")
+        shutil.copytree(image_folder / "val", images / validation)
+        for given in (images, images / "train"):
+            cfg = named_config("folder", given)
+            assert cfg.data.train_path == str(images / "train")
+            assert cfg.data.val_path == str(images / validation)
+            assert cfg.data.num_classes == 3
+
+
 def test_a_class_called_train_is_no_training_folder(stored, named_config):
     path = stored("cifar100", "folder") / "train"
     (path / "class007").rename(path / "train")
