@@ -18,6 +18,6 @@ def test_a_probes_checkpoint_points_to_that_of_the_pretraining(tmp_path):
 
 def test_a_setting_that_no_run_wrote_is_named(tmp_path):
     (tmp_path / "args.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no setting image.size"):
+    with pytest.raises(ValueError, match=r"holds no setting image\.size"):
         checkpoint_setting(str(tmp_path / "a.ckpt"), "image.size")
     assert checkpoint_setting(str(tmp_path / "a.ckpt"), "image.size", 32) == 32
