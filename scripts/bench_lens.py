@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_module
 from tqdm import tqdm
 
 from solo_margins import host
+from solo_margins.configuration import composed
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LARGEST_DEFAULT_INTERVAL, LensSettings
 from solo_margins.runner.data import pretraining_data
@@ -45,8 +45,7 @@ class Clock(host.pl.Callback):
 
 def measure(config: str, changes: list[str], steps: int, folder: Path) -> tuple[float, float, int]:
     """Return the median times of unobserved and of observed steps, and how many are observed."""
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        cfg = parse(compose(config, overrides=["data.num_workers=0", *changes]))
+    cfg = parse(composed(config, ["data.num_workers=0", *changes]))
     host.pl.seed_everything(1)
     clock = Clock(steps)
     lens = Lens(LensSettings(enabled=True, every=LARGEST_DEFAULT_INTERVAL), folder)

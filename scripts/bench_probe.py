@@ -18,20 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_module
 
 from solo_margins import host, runner
+from solo_margins.configuration import composed
 from solo_margins.evaluation.probe import fast_probe
 
 QUIET = ["+enable_progress_bar=false", "+enable_model_summary=false"]
 GAP = 0.5
 RATIO = 20
-
-
-def composed(name: str, *overrides: str) -> Any:
-    """Return one of our configurations."""
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        return compose(name, overrides=list(overrides))
 
 
 def silently(function: Any, *arguments: Any) -> Any:
@@ -49,18 +43,18 @@ def timed(function: Any, *arguments: Any) -> tuple[Any, float]:
 def pretrained(config: str, seed: int, folder: str, settings: list[str]) -> Path:
     """Pretrain and return the checkpoint."""
     overrides = [f"seed={seed}", f"checkpoint.dir={folder}", *QUIET, *settings]
-    return silently(runner.pretrain, composed(config, *overrides)).checkpoint
+    return silently(runner.pretrain, composed(config, overrides)).checkpoint
 
 
 def compare(checkpoint: Path, folder: str, passes: list[int], settings: list[str]) -> Any:
     """Return accuracy and seconds of the slow probe, and of the fast one by number of passes."""
     named = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={folder}", *settings]
-    found, seconds = timed(runner.linear, composed("linear.yaml", *named, *QUIET))
+    found, seconds = timed(runner.linear, composed("linear.yaml", [*named, *QUIET]))
     slow = (found.metrics["val_acc1"], seconds)
     print(f"{checkpoint.name}: slow {slow[0]:.2f} % in {seconds:.1f} s", flush=True)
     fast = {}
     for number in passes:
-        cfg = composed("linear.yaml", *named)
+        cfg = composed("linear.yaml", named)
         result, seconds = timed(fast_probe, cfg, number)
         fast[number] = (result.acc1, seconds)
         print(

@@ -1,8 +1,9 @@
 """What our YAML files need besides Hydra itself: resolvers, and the recipes."""
 
 import importlib.util
+from collections.abc import Iterable
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoint_settings import checkpoint_setting
 from solo_margins.data.digits import digits_folder
@@ -34,6 +35,15 @@ def install() -> None:
     OmegaConf.register_new_resolver("solo_margins.cell", cell_name, replace=True)
     store_recipes()
     _explain_missing_launchers()
+
+
+def composed(name: str, overrides: Iterable[str] = ()) -> DictConfig:
+    """Return one of our configurations, by the name of its file, as a command line composes it."""
+    from hydra import compose, initialize_config_module
+
+    install()
+    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+        return compose(name, overrides=list(overrides))
 
 
 def _explain_missing_launchers() -> None:

@@ -99,12 +99,8 @@ def _interpreted(key: str, text: str) -> Any:
 
 
 def _compose(given: dict[str, Any]) -> DictConfig:
-    from hydra import compose, initialize_config_module
-
-    configuration.install()
     group, given = _data(given)
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        cfg = compose("linear.yaml", overrides=[f"data={group}"])
+    cfg = configuration.composed("linear.yaml", [f"data={group}"])
     for key, value in given.items():
         OmegaConf.update(cfg, key, value)
     if cfg.data.format == "dali":

@@ -235,11 +235,8 @@ def _quiet(folder: Path) -> Iterator[None]:
 
 def _composed(name: str, folder: Path, overrides: Iterable[str]) -> Any:
     """Return a configuration whose run is quiet and goes on where it was interrupted."""
-    from hydra import compose, initialize_config_module
-
     from solo_margins import configuration
 
-    configuration.install()
     resumable = [
         f"checkpoint.dir={folder}",
         "auto_resume.enabled=true",
@@ -247,8 +244,7 @@ def _composed(name: str, folder: Path, overrides: Iterable[str]) -> Any:
         "+enable_progress_bar=false",
         "+enable_model_summary=false",
     ]
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        return compose(name, overrides=[*resumable, *overrides])
+    return configuration.composed(name, [*resumable, *overrides])
 
 
 def _pretrain(job: Job, plan: Plan, folder: Path) -> tuple[Any, int]:

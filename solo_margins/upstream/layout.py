@@ -23,9 +23,6 @@ STAYS_HERE = (
 )
 """Modules that watch a training or reach into solo-learn from outside; it needs neither."""
 
-OTHERWISE_IMPORTED = {("solo_margins.host.lightning", "pl"): ("lightning.pytorch", "", "pl")}
-"""What solo-learn imports from somewhere else than we do."""
-
 MEMBERS_THAT_STAY = ("configure_callbacks", "parent_method", "negatives_are_of_the_batch")
 """Members of a method that serve those modules, or a program of ours."""
 

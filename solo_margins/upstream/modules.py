@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from solo_margins.upstream.layout import (
     MEMBERS_THAT_STAY,
-    OTHERWISE_IMPORTED,
     defining_module,
     is_ours,
     place_of,
@@ -88,26 +87,18 @@ def module_behind(source: str, name: str) -> str:
 
 
 def _names_that_stay(tree: ast.Module) -> set[str]:
-    names = {
-        bound_name(source, name, alias)
-        for source, name, alias in imported_names(tree)
-        if stays_here(source)
-    }
-    return names
+    return {bound_name(*entry) for entry in imported_names(tree) if stays_here(entry[0])}
 
 
 def is_exported(source: str, name: str) -> bool:
     """Tell whether what a module of ours imports becomes a part of solo-learn."""
-    is_elsewhere = _is_host(source, name) or (source, name) in OTHERWISE_IMPORTED
-    return is_ours(source) and not is_elsewhere and not stays_here(source)
+    return is_ours(source) and not _is_host(source, name) and not stays_here(source)
 
 
 def rewritten_imports(tree: ast.Module) -> Iterator[tuple[str, str, str | None]]:
     """Yield the imports of a module of ours as solo-learn's: module, name and alias."""
     for source, name, alias in imported_names(tree):
-        if (source, name) in OTHERWISE_IMPORTED:
-            yield OTHERWISE_IMPORTED[source, name]
-        elif not is_ours(source):
+        if not is_ours(source):
             yield source, name, alias
         elif is_exported(source, name):
             behind = module_behind(source, name)
@@ -215,8 +206,8 @@ def with_places(text: str) -> str:
             return f"{place_of(defining_module(module, name))}.{name}"
         return match.group()
 
-    # Loggers and keys.
-    text = re.sub(r"([\"'])solo_margins(\.checkpoints\b|_)", r"\1solo\2", text)
+    # The logger that repairs use.
+    text = text.replace('"solo_margins.checkpoints"', '"solo.checkpoints"')
     # Imports are written anew behind this.
     lines = text.splitlines(keepends=True)
     return "".join(

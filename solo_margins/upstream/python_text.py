@@ -15,7 +15,6 @@ class Edits:
     """Collects edits of a text by its original places and makes them all at once."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
         self.tree = ast.parse(text)
         # Columns of the tree count bytes.
         self._bytes = text.encode()

@@ -8,9 +8,9 @@ from importlib import resources
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from solo_margins import configuration
 from solo_margins.losses import Margins
 from solo_margins.recipes import CELLS, is_from_paper
 from solo_margins.upstream.checkout import Checkout
@@ -84,11 +84,8 @@ def _values(text: str) -> Any:
 
 @functools.cache
 def _composed(method: str, data: str, variant: str) -> DictConfig:
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        cfg = compose(
-            f"{method}.yaml",
-            overrides=[f"data={data}", f"variant={variant}", "data.train_path=./datasets"],
-        )
+    overrides = [f"data={data}", f"variant={variant}", "data.train_path=./datasets"]
+    cfg = configuration.composed(f"{method}.yaml", overrides)
     OmegaConf.set_struct(cfg, False)
     return cfg
 
