@@ -4,12 +4,14 @@ Pretrains one backbone for every seed, or takes the checkpoints that are named, 
 them by ``main_linear.py``'s function and by the fast probe with several numbers of passes.
 
     python scripts/bench_probe.py --seeds 1 2 3 --pretrain max_epochs=20
-    python scripts/bench_probe.py --checkpoints <checkpoint> … --probe data.fraction=0.1
+    python scripts/bench_probe.py --checkpoints <checkpoint> --probe data=cifar10 \\
+        data.train_path=<folder> data.fraction=0.1
 """
 
 import argparse
 import contextlib
 import io
+import logging
 import statistics
 import tempfile
 import time
@@ -22,6 +24,7 @@ import torch
 from solo_margins import host, runner
 from solo_margins.configuration import composed
 from solo_margins.evaluation.probe import fast_probe
+from solo_margins.host import probed_data
 
 QUIET = ["+enable_progress_bar=false", "+enable_model_summary=false"]
 GAP = 0.5
@@ -49,7 +52,9 @@ def pretrained(config: str, seed: int, folder: str, settings: list[str]) -> Path
 def compare(checkpoint: Path, folder: str, passes: list[int], settings: list[str]) -> Any:
     """Return accuracy and seconds of the slow probe, and of the fast one by number of passes."""
     named = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={folder}", *settings]
-    found, seconds = timed(runner.linear, composed("linear.yaml", [*named, *QUIET]))
+    cfg = composed("linear.yaml", [*named, *QUIET])
+    probed_data.check_choice(cfg, named)
+    found, seconds = timed(runner.linear, cfg)
     slow = (found.metrics["val_acc1"], seconds)
     print(f"{checkpoint.name}: slow {slow[0]:.2f} % in {seconds:.1f} s", flush=True)
     fast = {}
@@ -77,6 +82,8 @@ def main() -> None:
     parser.add_argument("--passes", nargs="*", type=int, default=[0, 1, 4])
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     print(
         f"solo-learn: {host.form()} form, torch {torch.__version__}, "
         f"{torch.get_num_threads()} threads"

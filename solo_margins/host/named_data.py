@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.host import class_folders, recipe
+from solo_margins.host import class_folders, probed_data, recipe
 from solo_margins.host.label_fraction import check_fraction
 
 VALIDATION_FOLDERS = ("val", "test")
@@ -148,6 +148,8 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
             message is one sentence.
     """
     global _current
+    if not pretraining:
+        probed_data.check_choice(cfg)
     _current = Reading(download=_get(cfg, "download"), on_error=_on_error(cfg))
     fraction = _get(cfg, "fraction")
     is_part = fraction is not None and fraction != -1

@@ -32,7 +32,7 @@ def draw(experiment: Experiment, items: Sequence[Measured], path: Path) -> bool:
     if experiment.other_axis is not None:
         figure = _heat_maps(pyplot, experiment, items)
     elif experiment.axis is not None and any(item.entry.baseline for item in items):
-        figure = _differences(pyplot, experiment, items)
+        figure = _differences(pyplot, items)
     elif experiment.axis is not None:
         figure = _curves(pyplot, experiment, items)
     else:
@@ -128,7 +128,7 @@ def _has_off(items: Sequence[Measured]) -> bool:
     return any(item.entry.x is not None and math.isinf(item.entry.x) for item in items)
 
 
-def _differences(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> Any:
+def _differences(pyplot: Any, items: Sequence[Measured]) -> Any:
     figure, axis = pyplot.subplots(figsize=(6, 4))
     by_place = baselines(items)
     pairs = [
@@ -136,19 +136,26 @@ def _differences(pyplot: Any, experiment: Experiment, items: Sequence[Measured])
         for item in items
         if item.entry.baseline and (item.entry.baseline, item.entry.column) in by_place
     ]
-    for metric in METRICS:
+    seeds_at: dict[float, int] = {}
+    # Beside each other: error bars at one place hide each other.
+    for metric, shift in zip(METRICS, (0.985, 1.015), strict=True):
         points = []
         for item, other in pairs:
             gained = item.difference(other, metric)
             if gained is not None:
                 steps = next(iter(item.by_seed.values())).get("steps", item.entry.x)
-                points.append((steps, gained.mean, gained.std or 0.0))
+                assert steps is not None
+                seeds_at[steps] = len(item.by_seed.keys() & other.by_seed.keys())
+                points.append((steps * shift, gained.mean, gained.std or 0.0))
         points.sort()
         if points:
             places, means, spreads = zip(*points, strict=True)
             axis.errorbar(places, means, yerr=spreads, marker="o", capsize=3, label=LABELS[metric])
     axis.axhline(0.0, color="black", linewidth=0.8)
     axis.set_xscale("log")
+    axis.minorticks_off()
+    names = [f"{steps:,.0f}\n{seeds} seed{'s' * (seeds != 1)}" for steps, seeds in seeds_at.items()]
+    axis.set_xticks(list(seeds_at), names)
     axis.set_xlabel("optimiser steps")
     axis.set_ylabel("difference to the baseline, points")
     axis.grid(alpha=0.3)

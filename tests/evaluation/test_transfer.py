@@ -1,6 +1,10 @@
 """Backbones on other data than they were pretrained on, and on few labels of it."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from solo_margins.evaluation.probe import probe
 from solo_margins.evaluation.subject import load_subject
 from solo_margins.host.label_fraction import stratified_indices
 
+ROOT = Path(__file__).parents[2]
 STATISTICS_OF_CIFAR10 = [0.4914, 0.4822, 0.4465]
 
 
@@ -74,6 +79,33 @@ def test_what_does_not_load_is_an_error(digits_checkpoint, slow_probe):
 def test_other_data_without_a_path_are_not_those_of_the_pretraining(digits_checkpoint, slow_probe):
     with pytest.raises(runner.SetupError, match=r"CIFAR-10 was not found"):
         slow_probe(digits_checkpoint, "data=cifar10", "data.train_path=null")
+
+
+def test_a_probe_whose_data_nobody_chose_is_refused(cifar10_checkpoint, tmp_path):
+    checkpoint = cifar10_checkpoint("narrow_resnet10")
+
+    def probed(*settings):
+        named = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={tmp_path}/probes"]
+        short = ["max_epochs=1", "limit_train_batches=1", "limit_val_batches=1"]
+        program = [ROOT / "main_linear.py", "--config-name", "linear.yaml", *named, *short]
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", *program, "data.num_workers=0", *settings],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+
+    refused = probed()
+    assert refused.returncode == 1
+    [line] = refused.stderr.strip().splitlines()
+    assert line == (
+        f"Error: pretrained_feature_extractor={checkpoint} was pretrained on cifar10, and no data "
+        "to probe it on are named: add data=cifar10 data.train_path=<folder>, or data=digits."
+    )
+    assert not (tmp_path / "probes").exists()
+    chosen = probed("data=digits")
+    assert chosen.returncode == 0, chosen.stderr
+    assert list((tmp_path / "probes").rglob("*.ckpt"))
 
 
 def test_a_share_of_every_class_is_chosen_by_the_seed():

@@ -85,7 +85,13 @@ SHORTER = {
 }
 """By program, what is put behind a command to make it short."""
 
-ONE_ROW = {"study": "BYOL + curv.", "scale_search": "MoCo v3, s = 20", "table3": "BYOL + curv."}
+ONE_ROW = {
+    "study": "BYOL + curv.",
+    "scale_search": "MoCo v3, s = 20",
+    "budgets": "MoCo v3 + pos., 2 epochs",
+    "resnet18": "MoCo v3 + pos., ResNet-18",
+    "table3": "BYOL + curv.",
+}
 """By experiment, a row of it that is run for all."""
 
 
