@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from solo_margins import runner
+from solo_margins.configuration import composed
 from solo_margins.evaluation.command import parse
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe
 from solo_margins.evaluation.subject import load_subject
+from solo_margins.host import probed_data
 from solo_margins.host.label_fraction import stratified_indices
 
 ROOT = Path(__file__).parents[2]
@@ -83,29 +85,31 @@ def test_other_data_without_a_path_are_not_those_of_the_pretraining(digits_check
 
 def test_a_probe_whose_data_nobody_chose_is_refused(cifar10_checkpoint, tmp_path):
     checkpoint = cifar10_checkpoint("narrow_resnet10")
-
-    def probed(*settings):
-        named = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={tmp_path}/probes"]
-        short = ["max_epochs=1", "limit_train_batches=1", "limit_val_batches=1"]
-        program = [ROOT / "main_linear.py", "--config-name", "linear.yaml", *named, *short]
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", *program, "data.num_workers=0", *settings],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-
-    refused = probed()
-    assert refused.returncode == 1
-    [line] = refused.stderr.strip().splitlines()
+    named = f"pretrained_feature_extractor={checkpoint}"
+    program = [ROOT / "main_linear.py", "--config-name", "linear.yaml", named]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *program, f"checkpoint.dir={tmp_path}/probes"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.strip().splitlines()
     assert line == (
-        f"Error: pretrained_feature_extractor={checkpoint} was pretrained on cifar10, and no data "
-        "to probe it on are named: add data=cifar10 data.train_path=<folder>, or data=digits."
+        f"Error: {named} was pretrained on cifar10, and no data to probe it on are named: "
+        "add data=cifar10 data.train_path=<folder>, or data=digits."
     )
     assert not (tmp_path / "probes").exists()
-    chosen = probed("data=digits")
-    assert chosen.returncode == 0, chosen.stderr
-    assert list((tmp_path / "probes").rglob("*.ckpt"))
+    cfg = composed("linear.yaml", [named])
+    with pytest.raises(ValueError, match="no data to probe it on are named"):
+        probed_data.check_choice(cfg, [named])
+    for choice in ("data=digits", "data.train_path=/elsewhere", "+data.dataset=custom"):
+        probed_data.check_choice(cfg, [named, choice])
+
+
+def test_a_digits_checkpoint_is_probed_on_the_digits(digits_checkpoint):
+    named = f"pretrained_feature_extractor={digits_checkpoint}"
+    probed_data.check_choice(composed("linear.yaml", [named]), [named])
 
 
 def test_a_share_of_every_class_is_chosen_by_the_seed():
