@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
 from PIL import Image
 from tqdm import tqdm
 
 from solo_margins import host
+from solo_margins.configuration import composed
 from solo_margins.runner.data import pretraining_data
 from solo_margins.runner.pretraining import parse
 
@@ -69,20 +69,19 @@ def made_up_photographs(folder: Path, number: int, size: int) -> Path:
 
 def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) -> float:
     """Return how many images a second a reader makes all views of, behind its first batches."""
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
-        cfg = compose(
-            "mocov3_margin",
-            [
-                "data=folder",
-                f"data.train_path='{images}'",
-                "data.val_path=null",
-                f"data.format={reader}",
-                f"data.num_workers={arguments.workers}",
-                f"dali.device={arguments.device}",
-                f"image.size={arguments.size}",
-                f"optimizer.batch_size={arguments.batch}",
-            ],
-        )
+    cfg = composed(
+        "mocov3_margin",
+        [
+            "data=folder",
+            f"data.train_path='{images}'",
+            "data.val_path=null",
+            f"data.format={reader}",
+            f"data.num_workers={arguments.workers}",
+            f"dali.device={arguments.device}",
+            f"image.size={arguments.size}",
+            f"optimizer.batch_size={arguments.batch}",
+        ],
+    )
     data = pretraining_data(parse(cfg))
     data.pop("val_dataloaders", None)
     model = TakesImages(arguments.batches)

@@ -53,7 +53,7 @@ def compare(checkpoint: Path, folder: str, passes: list[int], settings: list[str
     """Return accuracy and seconds of the slow probe, and of the fast one by number of passes."""
     named = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={folder}", *settings]
     cfg = composed("linear.yaml", [*named, *QUIET])
-    probed_data.check_choice(cfg, named)
+    probed_data.check_data_were_chosen(cfg, named)
     found, seconds = timed(runner.linear, cfg)
     slow = (found.metrics["val_acc1"], seconds)
     print(f"{checkpoint.name}: slow {slow[0]:.2f} % in {seconds:.1f} s", flush=True)

@@ -42,11 +42,11 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
     import warnings
 
     import torch
-    from hydra import compose, initialize_config_module
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     from solo_margins import runner
+    from solo_margins.configuration import composed
     from solo_margins.evaluation.knn import knn
 
     began = time.perf_counter()
@@ -54,8 +54,7 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
         quiet = ["+enable_progress_bar=false", "+enable_model_summary=false"]
         overrides = [f"checkpoint.dir={folder}", "accelerator=cpu", *quiet, *fixed]
         overrides += [f"{name}={value}" for name, value in run.items()]
-        with initialize_config_module("solo_margins.configs", version_base="1.2"):
-            cfg = compose(config, overrides=overrides)
+        cfg = composed(config, overrides)
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             result = runner.pretrain(cfg)
             # A process of a pool may not have children.

@@ -1,7 +1,9 @@
 """What our YAML files need besides Hydra itself: resolvers, and the recipes."""
 
 import importlib.util
+import sys
 from collections.abc import Iterable
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -44,6 +46,15 @@ def composed(name: str, overrides: Iterable[str] = ()) -> DictConfig:
     install()
     with initialize_config_module("solo_margins.configs", version_base="1.2"):
         return compose(name, overrides=list(overrides))
+
+
+def running_program() -> Any:
+    """Return what Hydra knows about the program that it has started, None where it has not."""
+    if "hydra" not in sys.modules:
+        return None
+    from hydra.core.hydra_config import HydraConfig
+
+    return HydraConfig.get() if HydraConfig.initialized() else None
 
 
 def _explain_missing_launchers() -> None:

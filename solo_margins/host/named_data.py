@@ -149,7 +149,7 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
     """
     global _current
     if not pretraining:
-        probed_data.check_choice(cfg)
+        probed_data.check_data_were_chosen(cfg)
     _current = Reading(download=_get(cfg, "download"), on_error=_on_error(cfg))
     fraction = _get(cfg, "fraction")
     is_part = fraction is not None and fraction != -1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoint_settings import read_settings
+from solo_margins.configuration import running_program
 
 DEFAULT = "digits"
 """What ``linear.yaml`` probes on where nothing is said."""
@@ -16,7 +16,7 @@ CHOICES = ("data", "data.name", "data.dataset", "data.train_path")
 """Settings that say which images are meant."""
 
 
-def check_choice(cfg: DictConfig, overrides: Iterable[str] | None = None) -> None:
+def check_data_were_chosen(cfg: DictConfig, overrides: Iterable[str] | None = None) -> None:
     """Refuse a probe on the default data of a backbone that was pretrained on others.
 
     Its accuracy would look like one on the pretraining's data.
@@ -29,7 +29,10 @@ def check_choice(cfg: DictConfig, overrides: Iterable[str] | None = None) -> Non
     Raises:
         ValueError: nobody has chosen the data; the message is one sentence.
     """
-    named = {text.lstrip("+~").partition("=")[0] for text in _given(overrides)}
+    if overrides is None:
+        program = running_program()
+        overrides = () if program is None else program.overrides.task
+    named = {text.lstrip("+~").partition("=")[0] for text in overrides}
     if "pretrained_feature_extractor" not in named or named & set(CHOICES):
         return
     if OmegaConf.select(cfg, "data.name") != DEFAULT:
@@ -43,13 +46,3 @@ def check_choice(cfg: DictConfig, overrides: Iterable[str] | None = None) -> Non
         f"pretrained_feature_extractor={checkpoint} was pretrained on {name}, and no data to probe "
         f"it on are named: add data={name} data.train_path=<folder>, or data={DEFAULT}."
     )
-
-
-def _given(overrides: Iterable[str] | None) -> Iterable[str]:
-    if overrides is not None:
-        return overrides
-    if "hydra" not in sys.modules:
-        return ()
-    from hydra.core.hydra_config import HydraConfig
-
-    return HydraConfig.get().overrides.task if HydraConfig.initialized() else ()

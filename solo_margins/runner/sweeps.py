@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from solo_margins.configuration import running_program
+
 
 @dataclass(frozen=True)
 class Job:
@@ -34,14 +36,11 @@ class Job:
 
 def current_job() -> Job | None:
     """Return the job of a multirun that this process is running, if it is."""
-    if "hydra" not in sys.modules:
+    hydra = running_program()
+    if hydra is None:
         return None
-    from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    if not HydraConfig.initialized():
-        return None
-    hydra = HydraConfig.get()
     if hydra.mode != RunMode.MULTIRUN:
         return None
     return Job(hydra.job.num, tuple(hydra.overrides.task))

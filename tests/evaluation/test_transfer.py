@@ -102,14 +102,14 @@ def test_a_probe_whose_data_nobody_chose_is_refused(cifar10_checkpoint, tmp_path
     assert not (tmp_path / "probes").exists()
     cfg = composed("linear.yaml", [named])
     with pytest.raises(ValueError, match="no data to probe it on are named"):
-        probed_data.check_choice(cfg, [named])
+        probed_data.check_data_were_chosen(cfg, [named])
     for choice in ("data=digits", "data.train_path=/elsewhere", "+data.dataset=custom"):
-        probed_data.check_choice(cfg, [named, choice])
+        probed_data.check_data_were_chosen(cfg, [named, choice])
 
 
 def test_a_digits_checkpoint_is_probed_on_the_digits(digits_checkpoint):
     named = f"pretrained_feature_extractor={digits_checkpoint}"
-    probed_data.check_choice(composed("linear.yaml", [named]), [named])
+    probed_data.check_data_were_chosen(composed("linear.yaml", [named]), [named])
 
 
 def test_a_share_of_every_class_is_chosen_by_the_seed():
