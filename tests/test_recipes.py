@@ -50,10 +50,10 @@ VARIANTS = (
     "pos_curv",
     "curv",
     "dp",
-    "dcl",
-    "dcl_dp",
-    "hcl",
-    "hcl_dp",
+    "debiased",
+    "debiased_dp",
+    "hard",
+    "hard_dp",
 )
 OFF = (0.0, 0.0, 1.0, math.inf)
 
@@ -125,10 +125,11 @@ def test_every_cell_composes(method, data, variant):
     is_polarized = variant.endswith("dp")
     assert (cfg.method_kwargs.polarization.weight > 0) == is_polarized
     if method == "simclr_margin":
-        kinds = {"dcl": "debiased", "hcl": "hard"}
-        assert cfg.method_kwargs.negatives.kind == kinds.get(variant[:3], "standard")
+        kind = variant.removesuffix("_dp")
+        expected = kind if kind in ("debiased", "hard") else "standard"
+        assert cfg.method_kwargs.negatives.kind == expected
     # Algorithm 1 of the paper on distance polarization.
-    assert (cfg.optimizer.name == "adam") == (is_polarized or variant[:3] in ("dcl", "hcl"))
+    assert (cfg.optimizer.name == "adam") == (is_polarized or variant in ("debiased", "hard"))
 
 
 def test_every_other_combination_is_refused():

@@ -5,8 +5,8 @@ References:
       https://arxiv.org/abs/2002.05709
     - [1] Understanding Contrastive Learning Through the Lens of Margins, 2023,
       https://arxiv.org/abs/2306.11526
-    - [2] Debiased Contrastive Learning (DCL), 2020, https://arxiv.org/abs/2007.00224
-    - [3] Contrastive Learning with Hard Negative Samples (HCL), 2021,
+    - [2] Debiased Contrastive Learning, 2020, https://arxiv.org/abs/2007.00224
+    - [3] Contrastive Learning with Hard Negative Samples, 2021,
       https://arxiv.org/abs/2010.04592
 """
 

@@ -43,7 +43,7 @@ class Negatives:
     """What is summed over the negatives of a SimCLR row.
 
     Args:
-        kind: ``"standard"``, ``"debiased"`` (DCL) or ``"hard"`` (HCL).
+        kind: ``"standard"``, ``"debiased"`` or ``"hard"``.
         tau_plus: probability that a negative is of the same class, in [0, 1); not for standard.
         beta: concentration on hard negatives, >= 0; for hard alone.
     """

@@ -26,10 +26,10 @@ TITLES = {
     "pos_curv": "pos. & curv.",
     "curv": "curv.",
     "dp": "DP",
-    "dcl": "DCL",
-    "dcl_dp": "DCL + DP",
-    "hcl": "HCL",
-    "hcl_dp": "HCL + DP",
+    "debiased": "debiased",
+    "debiased_dp": "debiased + DP",
+    "hard": "hard negatives",
+    "hard_dp": "hard + DP",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "stl10": "STL-10",
@@ -189,10 +189,10 @@ def _figure_5() -> Iterator[Entry]:
 
 
 def _polarization() -> Iterator[Entry]:
-    """SimCLR, DCL and HCL without and with the regulariser, all trained with Adam."""
+    """SimCLR, debiased and hard negatives without and with the regulariser, all trained with Adam."""
     adam = ("optimizer=adam", "method_kwargs.temperature=0.5")
     yield Entry("SimCLR", "CIFAR-10", Cell("simclr_margin", "cifar10", "baseline", adam), "cifar10")
-    for variant in ("dp", "dcl", "dcl_dp", "hcl", "hcl_dp"):
+    for variant in ("dp", "debiased", "debiased_dp", "hard", "hard_dp"):
         cell = Cell("simclr_margin", "cifar10", variant)
         yield Entry(TITLES[variant], "CIFAR-10", cell, "cifar10", baseline="SimCLR")
 
@@ -263,7 +263,7 @@ def _study() -> Iterator[Entry]:
                 yield Entry(row, "CIFAR-10", cell, "cifar10", baseline=baseline)
     adam = "SimCLR, Adam"
     for entry in _polarization():
-        if entry.cell.variant in ("baseline", "dp", "dcl", "hcl"):
+        if entry.cell.variant in ("baseline", "dp", "debiased", "hard"):
             is_baseline = entry.baseline is None
             row = adam if is_baseline else f"{adam} + {entry.row}"
             yield replace(entry, row=row, baseline=None if is_baseline else adam)

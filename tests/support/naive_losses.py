@@ -36,7 +36,7 @@ def row_sums(logits, mask):
 
 
 def corrected_negatives(logits, is_positive, is_negative, temperature, tau_plus, beta):
-    """Return log Ng of DCL (β = 0) or HCL for every row."""
+    """Return log Ng of debiased (β = 0) or hard negatives for every row."""
     count = is_negative.sum(dim=1).to(logits.dtype)
     exponentials = torch.where(is_negative, logits.exp(), 0.0)
     hard = torch.where(is_negative, (beta * logits).exp(), 0.0)
