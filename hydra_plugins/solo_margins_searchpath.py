@@ -13,7 +13,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 
 def _concerns_us() -> bool:
-    if os.environ.get("SOLO_MARGINS_DISABLE"):
+    if os.environ.get("SOLO_MARGINS_DISABLE", "") not in ("", "0"):
         return False
     return "solo.methods" in sys.modules or "solo_margins" in sys.modules
 

@@ -42,8 +42,8 @@ class MethodNameClashError(RuntimeError):
 
 
 def disabled() -> bool:
-    """Tell whether the user has switched automatic registration off."""
-    return bool(os.environ.get("SOLO_MARGINS_DISABLE"))
+    """Tell whether the user has switched automatic registration off; 0 leaves it on."""
+    return os.environ.get("SOLO_MARGINS_DISABLE", "") not in ("", "0")
 
 
 def register() -> None:

@@ -12,10 +12,10 @@ True
 from __future__ import annotations
 
 import importlib
-import os
 from types import ModuleType
 from typing import Any
 
+from solo_margins import registry
 from solo_margins.host.detect import HostNotFoundError, form
 
 CONTRACT = (
@@ -129,24 +129,30 @@ def load() -> ModuleType:
         ImportError: a package of the extra ``train`` is missing; the message names both.
     """
     global _loading, _contract
-    if _contract is None:
-        _loading = True
+    if _contract is not None:
+        return _contract
+    _loading = True
+    try:
+        contract = importlib.import_module(CONTRACTS[form()])
+    except ModuleNotFoundError as missing:
+        if missing.name not in TRAINING_PACKAGES:
+            raise
+        raise ImportError(
+            f"solo-learn needs {missing.name}, which is not installed: run "
+            "`pip install 'solo-margins[train]'`."
+        ) from missing
+    finally:
+        _loading = False
+    # Our methods import their parents from here while they are registered.
+    _contract = contract
+    if not registry.disabled():
         try:
-            _contract = importlib.import_module(CONTRACTS[form()])
-        except ModuleNotFoundError as missing:
-            if missing.name not in TRAINING_PACKAGES:
-                raise
-            raise ImportError(
-                f"solo-learn needs {missing.name}, which is not installed: run "
-                "`pip install 'solo-margins[train]'`."
-            ) from missing
-        finally:
-            _loading = False
-        if not os.environ.get("SOLO_MARGINS_DISABLE"):
-            from solo_margins import registry
-
             registry.register()
-    return _contract
+        except BaseException:
+            # Whoever asks again must not find a table without our methods.
+            _contract = None
+            raise
+    return contract
 
 
 def __getattr__(name: str) -> Any:

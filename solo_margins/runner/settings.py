@@ -114,26 +114,8 @@ def check_dali(cfg: DictConfig) -> None:
         )
 
 
-def choose_devices(cfg: DictConfig) -> None:
-    """Write accelerator and devices out, so that solo-learn scales its rates by their number."""
-    import torch
-
-    accelerator = setting(cfg, "accelerator", "auto")
-    if accelerator == "auto":
-        has_mps = torch.backends.mps.is_available()
-        accelerator = "gpu" if torch.cuda.is_available() or has_mps else "cpu"
-    cfg.accelerator = accelerator
-    devices = setting(cfg, "devices")
-    if accelerator in ("gpu", "cuda") and isinstance(devices, str):
-        if devices in ("auto", "-1"):
-            cfg.devices = list(range(max(1, torch.cuda.device_count())))
-        elif devices.isdecimal():
-            cfg.devices = list(range(int(devices)))
-
-
 def complete(cfg: DictConfig) -> None:
     """Fill in what solo-learn reads without a default."""
-    choose_devices(cfg)
     if setting(cfg, "name") is None:
         cfg.name = setting(cfg, "method", "linear")
     for key, default in (("data.num_workers", 4), ("data.format", "image_folder")):

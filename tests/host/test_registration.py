@@ -82,12 +82,21 @@ def test_a_foreign_method_of_our_name_is_an_error(monkeypatch):
     assert host.METHODS["byol_curv"] is Stranger
 
 
+def test_after_a_clash_of_names_every_access_fails(monkeypatch):
+    monkeypatch.setitem(host.METHODS, "byol_curv", type("Stranger", (), {}))
+    monkeypatch.setattr(host, "_contract", None)
+    for _ in range(2):
+        with pytest.raises(registry.MethodNameClashError, match=r"'byol_curv'.*Stranger"):
+            host.METHODS  # noqa: B018
+
+
 def test_registration_can_be_switched_off(answer):
     code = (
         "import json, sys, solo_margins;"
         "print(json.dumps([type(f).__name__ for f in sys.meta_path]))"
     )
     assert "_HostFinder" in answer(code)
+    assert "_HostFinder" in answer(code, env={"SOLO_MARGINS_DISABLE": "0"})
     assert "_HostFinder" not in answer(code, env={"SOLO_MARGINS_DISABLE": "1"})
 
 

@@ -51,6 +51,8 @@ def test_the_trainer_takes_what_was_parsed(tmp_path, parse, devices, processes):
 
 
 @pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
-def test_a_number_of_gpus_is_a_list_of_them(tmp_path, parse):
-    cfg = parse(configuration(tmp_path, accelerator="gpu", devices=2, strategy="ddp"))
-    assert (cfg.devices, cfg.strategy) == ([0, 1], "ddp")
+@pytest.mark.parametrize("devices", [8, "8", "0,1,2,3,4,5,6,7"])
+def test_a_number_of_gpus_is_a_list_of_them(tmp_path, parse, devices):
+    cfg = parse(configuration(tmp_path, accelerator="gpu", devices=devices, strategy="ddp"))
+    assert (cfg.devices, cfg.strategy) == (list(range(8)), "ddp")
+    assert cfg.optimizer.lr == pytest.approx(LR * BATCH * 8 / 256)
