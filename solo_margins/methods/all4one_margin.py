@@ -26,6 +26,8 @@ class All4OneMargin(MarginMethod, host.All4One):
                 All4One.
     """
 
+    has_queue = True
+
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return the loss that takes the place of All4One's."""
         return {"nnclr_loss_func": partial(nnclr_margin_loss_func, margins=self.margins)}

@@ -52,6 +52,8 @@ class MarginMethod:
     """Whether positives compete with negatives; without, there is nothing to attenuate."""
     negatives_are_of_the_batch: ClassVar[bool] = True
     """Whether negatives, where there are any, are images of the same batch."""
+    has_queue: ClassVar[bool] = False
+    """Whether batches are put into a queue, whose size they must divide."""
     own_settings: ClassVar[tuple[str, ...]] = ()
     """Names in ``method_kwargs`` that only this method reads, besides ``SHARED_SETTINGS``."""
 
@@ -109,7 +111,8 @@ class MarginMethod:
             )
         for name, value in (("margins", margins), ("polarization", polarization)):
             OmegaConf.update(cfg, f"method_kwargs.{name}", asdict(value), force_add=True)
-        _check_queue(cfg)
+        if cls.has_queue:
+            _check_queue(cfg)
         # A mistake there is found before anything is loaded.
         lens_settings(cfg)
         numerics_settings(cfg)
@@ -119,10 +122,11 @@ class MarginMethod:
         """Return what watches a training and nobody has brought, as solo-learn's program."""
         # Their base class comes from the host, which imports this module while it loads.
         from solo_margins.lens.callback import Lens
+        from solo_margins.methods.loss_check import MarginLossCheck
         from solo_margins.numerics.callback import FiniteSteps
 
         present = {type(callback) for callback in self.trainer.callbacks}
-        added: list[Any] = []
+        added: list[Any] = [MarginLossCheck()]
         if FiniteSteps not in present:
             added.append(FiniteSteps(numerics_settings(self.cfg)))
         settings = lens_settings(self.cfg)
@@ -142,8 +146,12 @@ class MarginMethod:
 
     @classmethod
     def parent_method(cls) -> Any:
-        """Return the class of solo-learn's method that this one derives from."""
-        return next(base for base in cls.__mro__ if not issubclass(base, MarginMethod))
+        """Return the class of solo-learn's method that this one derives from.
+
+        It comes after ``MarginMethod`` among the bases; a mixin may come before or between.
+        """
+        after = cls.__mro__[cls.__mro__.index(MarginMethod) + 1 :]
+        return next(base for base in after if issubclass(base, host.BaseMethod))
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the loss with margins plus the penalty on distances and the classifier's loss."""

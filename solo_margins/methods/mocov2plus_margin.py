@@ -29,6 +29,7 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
 
     own_settings = ("proj_batch_norm",)
     negatives_are_of_the_batch = False
+    has_queue = True
 
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return the loss that takes the place of MoCo v2+'s."""

@@ -26,6 +26,7 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
     """
 
     has_negatives = False
+    has_queue = True
 
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return the loss that takes the place of NNBYOL's."""

@@ -26,6 +26,8 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
                 NNCLR.
     """
 
+    has_queue = True
+
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return the loss that takes the place of NNCLR's."""
         return {"nnclr_loss_func": partial(nnclr_margin_loss_func, margins=self.margins)}

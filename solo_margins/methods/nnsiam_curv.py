@@ -26,6 +26,7 @@ class NNSiamCurv(MarginMethod, host.NNSiam):
     """
 
     has_negatives = False
+    has_queue = True
 
     def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
         """Return the loss that takes the place of NNSiam's."""

@@ -16,6 +16,7 @@ from solo_margins import host
 from solo_margins.host import dali_files
 from solo_margins.host.image_files import UnreadableImage
 from solo_margins.host.skipped_images import skipped_files, total
+from solo_margins.methods.loss_check import MarginLossNotCalledError
 from solo_margins.numerics.callback import NotFinite
 from solo_margins.runner.program import SetupError, TrainingStopped
 
@@ -35,8 +36,8 @@ def faults_explained(trainer: Any, data: Mapping[str, Any]) -> Iterator[None]:
     """
     try:
         yield
-    except NotFinite as error:
-        # All processes have decided to stop.
+    except (NotFinite, MarginLossNotCalledError) as error:
+        # All processes have decided alike.
         raise TrainingStopped(str(error)) from error
     except UnreadableImage as error:
         _end_helpers(trainer)

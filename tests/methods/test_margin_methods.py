@@ -4,6 +4,7 @@ import math
 
 import pytest
 from method_parents import PARENTS, needs
+from omegaconf import OmegaConf
 
 from solo_margins import host
 from solo_margins.losses import Margins
@@ -77,6 +78,19 @@ def test_a_method_that_the_host_lacks_says_who_has_it():
         assert method not in host.METHODS
         with pytest.raises(NotImplementedError, match=r"repository \(1\.0\.6 or later\) has it"):
             host.METHODS[method]
+
+
+def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_method):
+    needs(any_method)
+    cfg = composed(f"{any_method}.yaml", "optimizer.batch_size=100")
+    assert cfg.method_kwargs.queue_size == 1024
+    OmegaConf.set_struct(cfg, False)
+    cfg = host.parse_pretrain_cfg(cfg)
+    if any_method in ("mocov2plus_margin", "nnclr_margin", "nnsiam_curv", "nnbyol_curv"):
+        with pytest.raises(ValueError, match=r"queue_size must be a multiple of .*=100, got 1024"):
+            host.METHODS[any_method].add_and_assert_specific_cfg(cfg)
+    elif any_method != "all4one_margin":
+        host.METHODS[any_method].add_and_assert_specific_cfg(cfg)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ REPAIRS = (
     Repair(
         "trainer_settings",
         "Lightning 2 refuses the default strategy None, and a list of devices on the CPU. Eight "
-        "devices as a text, `devices: \"8\"`, scale the learning rate for one.",
+        'devices as a text, `devices: "8"`, scale the learning rate for one.',
         (
             Wrap("args.pretrain", "add_and_assert_lightning_cfg", add_trainer_settings),
             Wrap("args.linear", "add_and_assert_lightning_cfg", add_trainer_settings),

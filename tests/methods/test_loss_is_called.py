@@ -1,0 +1,61 @@
+"""A margin method whose training step goes past the margin loss says so at the first step."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from solo_margins import host
+from solo_margins.losses import simclr_margin_loss_func
+from solo_margins.methods.loss_check import MarginLossNotCalledError
+from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.simclr_margin import SimCLRMargin
+
+
+class Mixin:
+    """Something of a user's that counts steps."""
+
+    steps = 0
+
+    def training_step(self, batch, batch_idx):
+        self.steps += 1
+        return super().training_step(batch, batch_idx)
+
+
+class WithMixin(Mixin, SimCLRMargin):
+    pass
+
+
+class Plain(SimCLRMargin):
+    def nce_loss(self, z, indexes, temperature):
+        return z.square().mean()
+
+
+class LossAsAttribute(host.SimCLR):
+    """A step as in a fork that calls its losses by the module that holds them."""
+
+    def training_step(self, batch, batch_idx):
+        out = super(host.SimCLR, self).training_step(batch, batch_idx)
+        losses = SimpleNamespace(simclr_loss_func=lambda z: z.square().mean())
+        return losses.simclr_loss_func(out["z"][0]) + out["loss"]
+
+
+class BehindAFork(MarginMethod, LossAsAttribute):
+    own_settings = SimCLRMargin.own_settings
+
+    def replaced_losses(self):
+        return {"simclr_loss_func": simclr_margin_loss_func}
+
+
+@pytest.mark.parametrize("kind", [Plain, BehindAFork])
+def test_a_first_step_without_the_margin_loss_is_an_error(train, kind, monkeypatch):
+    monkeypatch.setitem(host.METHODS, "simclr_margin", kind)
+    with pytest.raises(MarginLossNotCalledError, match="method=simclr_margin: the first training"):
+        train("simclr_margin")
+
+
+def test_a_mixin_may_come_first(train, largest_difference, monkeypatch):
+    plain, _ = train("simclr_margin", "method_kwargs.margins.positive_scale=3")
+    monkeypatch.setitem(host.METHODS, "simclr_margin", WithMixin)
+    mixed, trainer = train("simclr_margin", "method_kwargs.margins.positive_scale=3")
+    assert mixed.steps == trainer.global_step == 3
+    assert largest_difference(plain, mixed) == 0.0
