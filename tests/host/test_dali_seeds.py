@@ -10,6 +10,8 @@ from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
+from nvidia.dali import ops
+
 from solo_margins import host
 from solo_margins.host.dali_pipelines import shuffled_by
 
@@ -45,14 +47,14 @@ def data_module(same_images, view, monkeypatch, tmp_path):
         else:
             host.pl.seed_everything(seed)
         shared = {"dataset": "custom", "train_data_path": same_images, "batch_size": BATCH}
-        shared |= {"num_workers": 2, "dali_device": "cpu"}
+        shared |= {"num_workers": 2, "dali_device": "cpu", **changes}
         if kind == "classification":
             module = host.ClassificationDALIDataModule(**shared, val_data_path=same_images)
         else:
             augmented = OmegaConf.create(augmentations or view())
             transform = host.build_transform_pipeline_dali("custom", augmented, "cpu")
             module = host.PretrainDALIDataModule(
-                **{**shared, **changes},
+                **shared,
                 transforms=host.FullTransformPipeline([host.NCropAugmentation(transform, 2)]),
                 num_large_crops=2,
                 num_small_crops=0,
@@ -103,7 +105,7 @@ def number_alike(views, others):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_gives_the_same_batches(epochs, kind):
-    first, again = epochs(kind, 5), epochs(kind, 5)
+    first, again = epochs(kind, 5), epochs(kind, 5, num_workers=1)
     for (labels, views, indexes), (same_labels, same_views, same_indexes) in zip(
         first, again, strict=True
     ):
@@ -152,20 +154,22 @@ def test_images_of_different_machines_have_different_indexes(epochs):
         assert set(others) == set(range(BATCH, 2 * BATCH))
 
 
-def test_unlabelled_images_follow_the_seed(image_folder, epochs, view):
-    never, whole = {"prob": 0.0}, {"enabled": True, "crop_min_scale": 1.0, "crop_max_scale": 1.0}
-    names = ("color_jitter", "grayscale", "gaussian_blur", "solarization", "horizontal_flip")
-    plain = view(rrc=whole, **dict.fromkeys(names, never))
-    changes = {"train_data_path": image_folder / "flat", "no_labels": True, "batch_size": 9}
+def test_unlabelled_images_follow_the_seed(epochs, view, tmp_path):
+    folder = tmp_path / "unlabelled"
+    folder.mkdir()
+    shades = [20 * number for number in range(BATCH)]
+    for shade in shades:
+        Image.new("RGB", (36, 40), (shade, shade, shade)).save(folder / f"{shade}.png")
+    names = ("color_jitter", "grayscale", "gaussian_blur", "solarization")
+    plain = view(**{key: {"prob": 0.0} for key in names}, mean=[0, 0, 0], std=[1 / 255] * 3)
+    settings = {"augmentations": plain, "train_data_path": folder, "no_labels": True}
     orders = []
     for seed in (1, 1, 2):
-        (labels, views, _), _ = epochs(
-            "pretraining", seed, encode=False, augmentations=plain, **changes
-        )
-        assert labels == [-1] * 9
-        orders.append(views.mean(dim=(1, 2, 3, 4)).tolist())
+        (labels, views, _), _ = epochs("pretraining", seed, encode=False, **settings)
+        assert labels == [-1] * BATCH
+        orders.append(views.mean(dim=(1, 2, 3, 4)).round().int().tolist())
     assert orders[0] == orders[1] != orders[2]
-    assert sorted(orders[0]) == sorted(orders[2])
+    assert sorted(orders[0]) == sorted(orders[2]) == shades
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -180,6 +184,12 @@ def test_without_a_seed_batches_are_always_the_same(epochs, kind):
     (same_labels, same_views, _), _ = epochs(kind, None)
     assert labels == same_labels
     assert torch.equal(views, same_views)
+
+
+def test_a_reader_is_shuffled_once(same_images):
+    """As by the plugin beside a solo-learn that has taken the repair up."""
+    reader = shuffled_by(5, ops.readers.File(file_root=str(same_images), shuffle_after_epoch=True))
+    assert shuffled_by(5, reader) is reader
 
 
 def test_an_older_dali_shuffles_as_before_and_says_so():
