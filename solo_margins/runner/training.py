@@ -33,8 +33,8 @@ OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
 
 NOT_RESTORED_BY_DALI = (
-    "DALI begins anew with its order of images and its augmentations, which solo-learn's pipelines "
-    "cannot be asked for: this training will not be the same as without the interruption."
+    "DALI starts again with the order and augmentations of the first epoch, as solo-learn's "
+    "pipelines cannot be continued: this run will not be the same as without the interruption."
 )
 
 

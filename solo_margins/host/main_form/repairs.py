@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
 
-from solo_margins.host import checkpointing, clusters, dali_on_cpu, knn
+from solo_margins.host import checkpointing, clusters, dali_pipelines, knn
 from solo_margins.host.patches import Extend, Rebase, Repair, Replace, Wrap
 from solo_margins.host.schedule import keep_rates_static, scheduled_rates
 from solo_margins.host.settings import complete_trainer_settings
@@ -29,6 +30,16 @@ def train_on_labelled(original: Any, self: Any, X: Any, targets: Any) -> Any:
 def add_trainer_settings(original: Any, cfg: DictConfig) -> DictConfig:
     """Add a strategy and devices that Lightning 2 accepts."""
     return complete_trainer_settings(original(cfg))
+
+
+def add_and_apply_trainer_settings(original: Any, cfg: DictConfig) -> DictConfig:
+    """Add a strategy and devices that Lightning 2 accepts, and set the seed.
+
+    ``main_pretrain.py`` sets it itself after it has parsed its configuration.
+    """
+    cfg = complete_trainer_settings(original(cfg))
+    seed_everything(cfg.seed)
+    return cfg
 
 
 def keep_static_rates_as_data(original: Any, self: Any) -> Any:
@@ -90,10 +101,11 @@ REPAIRS = (
     Repair(
         "trainer_settings",
         "Lightning 2 refuses the default strategy None, and a list of devices on the CPU. Eight "
-        'devices as a text, `devices: "8"`, scale the learning rate for one.',
+        'devices as a text, `devices: "8"`, scale the learning rate for one. `main_linear.py` '
+        "ignores `seed`.",
         (
             Wrap("args.pretrain", "add_and_assert_lightning_cfg", add_trainer_settings),
-            Wrap("args.linear", "add_and_assert_lightning_cfg", add_trainer_settings),
+            Wrap("args.linear", "add_and_assert_lightning_cfg", add_and_apply_trainer_settings),
         ),
     ),
     Repair(
@@ -178,24 +190,32 @@ REPAIRS = (
         ),
     ),
     Repair(
-        "dali_on_the_cpu",
-        "DALI on the CPU asks for CUDA device 0. Without workers it has no thread. DeepCluster v2 "
-        "asks DALI's loader in vain how many images there are.",
+        "dali_pipelines",
+        "DALI ignores `seed`: every run has the same order of images and the same augmentations. "
+        "On several machines it numbers images by the local rank, so that SimCLR takes different "
+        "images for views of one, and ranks of different machines draw the same augmentations. On "
+        "the CPU it asks for CUDA device 0. Without workers it has no thread. DeepCluster v2 asks "
+        "DALI's loader in vain how many images there are.",
         (
             Wrap(
                 "data.dali_dataloader",
                 "PretrainPipelineBuilder.__init__",
-                dali_on_cpu.prepare_pretraining,
+                dali_pipelines.prepare_pretraining,
             ),
             Wrap(
                 "data.dali_dataloader",
                 "NormalPipelineBuilder.__init__",
-                dali_on_cpu.prepare_classification,
+                dali_pipelines.prepare_classification,
             ),
             Wrap(
                 "data.dali_dataloader",
                 "PretrainWrapper.__init__",
-                dali_on_cpu.tell_number_of_images,
+                dali_pipelines.tell_number_of_images,
+            ),
+            Wrap(
+                "data.dali_dataloader",
+                "PretrainDALIDataModule.setup",
+                dali_pipelines.number_by_global_rank,
             ),
         ),
         needs="nvidia.dali",
