@@ -189,7 +189,7 @@ def _figure_5() -> Iterator[Entry]:
 
 
 def _polarization() -> Iterator[Entry]:
-    """SimCLR, debiased and hard negatives without and with the regulariser, all trained with Adam."""
+    """SimCLR, debiased and hard negatives without and with the regulariser, all with Adam."""
     adam = ("optimizer=adam", "method_kwargs.temperature=0.5")
     yield Entry("SimCLR", "CIFAR-10", Cell("simclr_margin", "cifar10", "baseline", adam), "cifar10")
     for variant in ("dp", "debiased", "debiased_dp", "hard", "hard_dp"):
