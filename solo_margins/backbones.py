@@ -166,7 +166,7 @@ def complaint_about(name: str) -> str | None:
     except ModuleNotFoundError:
         return (
             f"backbone.name={name} needs timm, which is not installed: run `pip install timm`, or "
-            "install solo-margins with its extra [train]."
+            '`pip install ".[train]"` in the folder of solo-margins.'
         )
     wanted = name.removeprefix(TIMM)
     if timm.is_model(wanted):

@@ -17,6 +17,7 @@ from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.schedules import FIELDS, POLARIZATION_WEIGHT, Schedule, schedules_from
 from solo_margins.methods.settings import Polarization, margins_from, polarization_from
+from solo_margins.methods.variants import announce_default, settle_variant
 from solo_margins.numerics.settings import numerics_settings
 
 # A recipe for data sets the heads of every method, so each accepts what another needs.
@@ -101,6 +102,7 @@ class MarginMethod:
                     f"method_kwargs has no setting {name!r} for method={cfg.method}; "
                     f"its settings are {', '.join(known)}"
                 )
+        settle_variant(cfg)
         margins = margins_from(_given(cfg, "margins"))
         polarization = polarization_from(_given(cfg, "polarization"))
         schedules = _schedules_from(cfg, margins, polarization)
@@ -113,10 +115,27 @@ class MarginMethod:
             OmegaConf.update(cfg, f"method_kwargs.{name}", asdict(value), force_add=True)
         if cls.has_queue:
             _check_queue(cfg)
+        announce_default(cfg)
         # A mistake there is found before anything is loaded.
         lens_settings(cfg)
         numerics_settings(cfg)
         return cfg
+
+    def on_fit_end(self) -> None:
+        """Refuse a training without a step, as solo-learn's program would end well.
+
+        Raises:
+            ValueError: the batch is larger than the training images, so that none was complete.
+        """
+        super().on_fit_end()  # type: ignore[misc]
+        trainer = self.trainer
+        if trainer.num_training_batches == 0 and trainer.limit_train_batches != 0:
+            processes = f" times {trainer.world_size} processes" if trainer.world_size > 1 else ""
+            raise ValueError(
+                f"Nothing was trained: optimizer.batch_size={self.cfg.optimizer.batch_size}"
+                f"{processes} exceeds the number of training images of "
+                f"data.train_path={self.cfg.data.train_path}."
+            )
 
     def configure_callbacks(self) -> list[Any]:
         """Return what watches a training and nobody has brought, as solo-learn's program."""

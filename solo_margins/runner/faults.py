@@ -53,9 +53,14 @@ def faults_explained(trainer: Any, data: Mapping[str, Any]) -> Iterator[None]:
 def _sentence_for(error: RuntimeError, data: Mapping[str, Any]) -> str | None:
     if re.search("Connection (closed|reset) by peer", str(error)):
         return "Another process that trained along has ended; its own message says why."
+    module = data.get("datamodule")
+    if module is not None and "no data in the pipeline" in str(error):
+        return (
+            f"optimizer.batch_size={module.batch_size} exceeds the number of training images of "
+            f"data.train_path={module.train_data_path}."
+        )
     if not dali_files.is_from_dali(error):
         return None
-    module = data.get("datamodule")
     folders = [getattr(module, name, None) for name in ("train_data_path", "val_data_path")]
     return dali_files.explanation(error, folders)
 

@@ -195,7 +195,8 @@ def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
         except ModuleNotFoundError:
             raise ValueError(
                 "loggers.tensorboard=true needs TensorBoard, which is not installed: run "
-                "`pip install tensorboard`, or install solo-margins with its extra [loggers]."
+                '`pip install tensorboard`, or `pip install ".[loggers]"` in the folder of '
+                "solo-margins."
             ) from None
     return found
 
@@ -215,7 +216,7 @@ def _wandb(cfg: DictConfig, run: Run) -> Any:
     except ModuleNotFoundError:
         raise ValueError(
             "wandb.enabled=true needs Weights & Biases, which is not installed: run "
-            "`pip install wandb`, or install solo-margins with its extra [loggers]."
+            '`pip install wandb`, or `pip install ".[loggers]"` in the folder of solo-margins.'
         ) from None
     logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
     return logger
