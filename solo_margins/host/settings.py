@@ -1,8 +1,17 @@
-"""A strategy and devices that Lightning 2 accepts."""
+"""Where Lightning 2 trains: an accelerator, a strategy and devices that it accepts."""
 
 from __future__ import annotations
 
+import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
+
+
+def runs_on_cpu(cfg: DictConfig) -> bool:
+    """Tell whether Lightning trains on a CPU; without an accelerator it takes a GPU if there is."""
+    accelerator = OmegaConf.select(cfg, "accelerator", default=None)
+    if accelerator in (None, "None", "auto"):
+        return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+    return bool(accelerator == "cpu")
 
 
 def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
@@ -14,11 +23,10 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     """
     if OmegaConf.select(cfg, "strategy", default=None) in (None, "None"):
         cfg.strategy = "auto"
-    accelerator = OmegaConf.select(cfg, "accelerator", default="auto")
     devices = OmegaConf.select(cfg, "devices", default=None)
     if devices is None:
-        cfg.devices = "1" if accelerator == "cpu" else [0]
-    elif accelerator == "cpu":
+        cfg.devices = "1" if runs_on_cpu(cfg) else [0]
+    elif runs_on_cpu(cfg):
         cfg.devices = _cpu_devices(devices)
     elif isinstance(devices, int) and devices > 0:
         cfg.devices = list(range(devices))

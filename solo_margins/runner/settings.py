@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins import host
 from solo_margins.backbones import complaint_about
 from solo_margins.host.recipe import NATIVE_SIZE
+from solo_margins.host.settings import runs_on_cpu
 
 NEED_A_PATH = ("custom", "imagenet", "imagenet100")
 """Data sets that torchvision cannot download."""
@@ -120,8 +121,7 @@ def choose_devices(cfg: DictConfig) -> None:
 
     accelerator = setting(cfg, "accelerator", "auto")
     if accelerator == "auto":
-        has_mps = torch.backends.mps.is_available()
-        accelerator = "gpu" if torch.cuda.is_available() or has_mps else "cpu"
+        accelerator = "cpu" if runs_on_cpu(cfg) else "gpu"
     cfg.accelerator = accelerator
     devices = setting(cfg, "devices")
     if accelerator in ("gpu", "cuda") and isinstance(devices, str):
