@@ -185,7 +185,7 @@ def test_repairs_depend_on_nothing_that_our_configurations_say():
             waiting.extend(imports_of(path))
     assert {path.stem for path in seen} == {
         *("repairs", "patches", "checkpoint_files", "checkpointing", "clusters", "dali_pipelines"),
-        *("knn", "schedule", "settings", "unlabelled"),
+        *("knn", "memory_format", "schedule", "settings", "unlabelled"),
     }
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
 from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
 
 from solo_margins.host import checkpointing, clusters, dali_pipelines, knn
+from solo_margins.host.memory_format import keep_contiguous
 from solo_margins.host.patches import Extend, Rebase, Repair, Replace, Wrap
 from solo_margins.host.schedule import keep_rates_static, scheduled_rates
 from solo_margins.host.settings import complete_trainer_settings
@@ -73,6 +75,31 @@ def forget_position_codes(original: Any, self: Any, checkpoint: dict[str, Any]) 
         del state[name]
 
 
+def keep_method_contiguous(original: Any, self: Any, cfg: DictConfig) -> None:
+    """Keep a method in contiguous memory where channels-last memory would crash."""
+    original(self, cfg)
+    keep_contiguous(self, cfg)
+
+
+def keep_classifier_contiguous(
+    original: Any,
+    self: Any,
+    backbone: Any,
+    cfg: DictConfig,
+    loss_func: Any = None,
+    mixup_func: Any = None,
+) -> None:
+    """Keep a linear classifier in contiguous memory where channels-last memory would crash."""
+    original(self, backbone, cfg, loss_func, mixup_func)
+    keep_contiguous(self, cfg)
+
+
+def whiten_in_full_precision(original: Any, self: Any, x: Any) -> Any:
+    """Whiten in float32 or wider, whatever the features are rounded to."""
+    with torch.autocast(x.device.type, enabled=False):
+        return original(self, x.to(torch.promote_types(x.dtype, torch.float32)))
+
+
 REPAIRS = (
     Repair(
         "online_knn",
@@ -107,6 +134,22 @@ REPAIRS = (
             Wrap("args.pretrain", "add_and_assert_lightning_cfg", add_trainer_settings),
             Wrap("args.linear", "add_and_assert_lightning_cfg", add_and_apply_trainer_settings),
         ),
+    ),
+    Repair(
+        "narrow_convolutions_on_the_cpu",
+        "A CPU process dies of a segmentation fault in `backward` when the network has a 1x1 "
+        "convolution with a stride and fewer than 16 input channels, as the stems of RepVGG and "
+        "MobileOne: PyTorch writes past its memory there if it is in channels-last format.",
+        (
+            Wrap("methods.base", "BaseMethod.__init__", keep_method_contiguous),
+            Wrap("methods.linear", "LinearModel.__init__", keep_classifier_contiguous),
+        ),
+    ),
+    Repair(
+        "whitening_in_full_precision",
+        "W-MSE in half precision on a CPU fails with `linalg.cholesky: the input is not "
+        "positive-definite`: the covariance is rounded to half precision, too.",
+        (Wrap("utils.whitening", "Whitening2d.forward", whiten_in_full_precision),),
     ),
     Repair(
         "warmup_cosine",

@@ -52,6 +52,20 @@ def test_the_trainer_takes_what_was_parsed(tmp_path, parse, devices, processes):
 
 
 @pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
+@pytest.mark.parametrize("devices", [[0], "1", 1, None])
+def test_the_trainer_takes_what_was_parsed_where_it_chooses_itself(tmp_path, parse, devices):
+    cfg = parse(configuration(tmp_path, devices=devices, accelerator="auto"))
+    trainer = Trainer(
+        accelerator=cfg.accelerator,
+        devices=cfg.devices,
+        strategy=cfg.strategy,
+        logger=False,
+        enable_checkpointing=False,
+    )
+    assert trainer.num_devices == 1
+
+
+@pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
 @pytest.mark.parametrize("devices", [8, "8", "0,1,2,3,4,5,6,7"])
 def test_a_number_of_gpus_is_a_list_of_them(tmp_path, parse, devices):
     cfg = parse(configuration(tmp_path, accelerator="gpu", devices=devices, strategy="ddp"))
