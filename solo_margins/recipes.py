@@ -118,10 +118,10 @@ _OURS: dict[str, dict[str, dict[str, Values]]] = {
     },
 }
 
-# Large-Margin Contrastive Learning with Distance Polarization Regularizer: SimCLR, debiased and hard negatives,
-# each without and with the regulariser (dp). The paper's text gives no values. Temperature, τ⁺ and
-# β are those of the papers on debiased and on hard negatives; band and weight were chosen by
-# scripts/sweep.py (docs/results/polarization_sweep.csv).
+# Large-Margin Contrastive Learning with Distance Polarization Regularizer: SimCLR, debiased and hard
+# negatives, each without and with the regulariser (dp). The paper's text gives no values.
+# Temperature, τ⁺ and β are those of the papers on debiased and on hard negatives; band and weight
+# were chosen by scripts/sweep.py (docs/results/polarization_sweep.csv).
 POLARIZATION = {"weight": 10.0, "lower": 0.2, "upper": 0.4}
 _DEBIASED = {"kind": "debiased", "tau_plus": 0.1}
 _HARD = {"kind": "hard", "tau_plus": 0.1, "beta": 1.0}

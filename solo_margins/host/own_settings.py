@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 SHOULD_MATCH_TOO = (
@@ -30,11 +31,35 @@ def run_name(original: Any, self: Any, trainer: Any) -> str:
 
 
 def settle_recipe(cfg: DictConfig) -> DictConfig:
-    """Return the configuration without settings that composed recipes leave over."""
+    """Return the configuration without settings that composed recipes leave over.
+
+    Raises:
+        ValueError: the recipe's batch statistics of all GPUs are asked of several CPU processes.
+    """
+    _refuse_shared_statistics_on_cpus(cfg)
     _drop_absent_backbone_settings(cfg)
     _warn_about_long_warmup(cfg)
     _drop_settings_of_other_optimizers(cfg)
     return cfg
+
+
+def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
+    """Refuse ``sync_batchnorm=true`` where PyTorch would when training starts.
+
+    Without a process group it has no effect.
+    """
+    if not OmegaConf.select(cfg, "sync_batchnorm", default=False):
+        return
+    accelerator = cfg.get("accelerator", "auto")
+    is_on_cpus = accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
+    processes = len(cfg.devices) * cfg.get("num_nodes", 1)
+    has_group = processes > 1 or str(cfg.strategy).startswith("ddp")
+    if is_on_cpus and has_group:
+        raise ValueError(
+            f"sync_batchnorm=true needs GPUs, but this run has {processes} CPU process"
+            f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
+            "statistics of its own images."
+        )
 
 
 def _drop_absent_backbone_settings(cfg: DictConfig) -> None:
