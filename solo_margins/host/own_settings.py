@@ -55,8 +55,8 @@ def settle_recipe(cfg: DictConfig) -> DictConfig:
     """Return the configuration without settings that composed recipes leave over.
 
     Raises:
-        ValueError: it has settings that its method does not read, or asks for batch statistics of all
-            GPUs on several CPU processes; the message is one sentence.
+        ValueError: it has settings that its method does not read, or asks for batch statistics of
+            all GPUs on several CPU processes; the message is one sentence.
     """
     _refuse_settings_of_margin_methods(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
