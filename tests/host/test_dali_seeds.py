@@ -8,9 +8,7 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-pytest.importorskip("nvidia.dali")
-
-from nvidia.dali import ops
+dali = pytest.importorskip("nvidia.dali")
 
 from solo_margins import host
 from solo_margins.host.dali_pipelines import shuffled_by
@@ -188,8 +186,10 @@ def test_without_a_seed_batches_are_always_the_same(epochs, kind):
 
 def test_a_reader_is_shuffled_once(same_images):
     """As by the plugin beside a solo-learn that has taken the repair up."""
-    reader = shuffled_by(5, ops.readers.File(file_root=str(same_images), shuffle_after_epoch=True))
-    assert shuffled_by(5, reader) is reader
+    reader = dali.ops.readers.File(file_root=str(same_images), shuffle_after_epoch=True)
+    shuffled = shuffled_by(5, reader)
+    assert shuffled is not reader
+    assert shuffled_by(5, shuffled) is shuffled
 
 
 def test_an_older_dali_shuffles_as_before_and_says_so():
