@@ -73,7 +73,8 @@ def _explain_missing_launchers() -> None:
         node = {
             "_target_": "hydra_plugins.solo_margins_launchers.MissingLauncher",
             "sentence": f"The launcher {launcher} needs {package}, which is not installed: run "
-            f'`pip install {package}`, or `pip install ".[{extra}]"` in the folder of solo-margins.',
+            f'`pip install {package}`, or `pip install ".[{extra}]"` in the folder of '
+            "solo-margins.",
         }
         store = ConfigStore.instance()
         store.store(group="hydra/launcher", name=launcher, node=node, provider="solo-margins")
