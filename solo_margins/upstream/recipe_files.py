@@ -87,6 +87,8 @@ def _composed(method: str, data: str, variant: str) -> DictConfig:
     overrides = [f"data={data}", f"variant={variant}", "data.train_path=./datasets"]
     cfg = configuration.composed(f"{method}.yaml", overrides)
     OmegaConf.set_struct(cfg, False)
+    # Its rate is that of the protocol, which solo-learn's recipes do not have.
+    OmegaConf.resolve(cfg.optimizer)
     return cfg
 
 
