@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
+from dataclasses import dataclass
 
 ON_COLLAPSE = ("warn", "stop")
 LARGEST_DEFAULT_INTERVAL = 50
@@ -23,15 +20,14 @@ class LensSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
-            raise ValueError(f"lens.enabled must be true or false, got {self.enabled!r}.")
+            raise ValueError(f"enabled must be true or false, got {self.enabled!r}.")
         every = self.every
         is_number = isinstance(every, int) and not isinstance(every, bool) and every > 0
         if every is not None and not is_number:
-            raise ValueError(f"lens.every must be a whole number above 0 or null, got {every!r}.")
+            raise ValueError(f"every must be a whole number above 0 or null, got {every!r}.")
         if self.on_collapse not in ON_COLLAPSE:
             raise ValueError(
-                f"lens.on_collapse must be one of {', '.join(ON_COLLAPSE)}, "
-                f"got {self.on_collapse!r}."
+                f"on_collapse must be one of {', '.join(ON_COLLAPSE)}, got {self.on_collapse!r}."
             )
 
     def interval(self, batches_per_epoch: float) -> int:
@@ -45,20 +41,3 @@ class LensSettings:
         if self.every is not None:
             return self.every
         return int(max(1, min(LARGEST_DEFAULT_INTERVAL, batches_per_epoch)))
-
-
-def lens_settings(cfg: DictConfig) -> LensSettings:
-    """Return the settings of a configuration.
-
-    Raises:
-        ValueError: a setting is unknown or impossible; the message is one sentence.
-    """
-    given: Any = OmegaConf.select(cfg, "lens", default=None)
-    given = {} if given is None else OmegaConf.to_container(given, resolve=True)
-    if not isinstance(given, dict):
-        raise ValueError(f"lens must be settings such as lens.enabled=true, got {given!r}.")
-    known = [field.name for field in fields(LensSettings)]
-    for name in given:
-        if name not in known:
-            raise ValueError(f"lens has no setting {name!r}; its settings are {', '.join(known)}.")
-    return LensSettings(**{str(name): value for name, value in given.items()})

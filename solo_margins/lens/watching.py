@@ -51,7 +51,7 @@ def compares_cosines(module: Any) -> bool:
 
 def _reports_itself(module: Any) -> bool:
     """Whether a method uses our losses, which say what they compare."""
-    return hasattr(module, "replaced_losses")
+    return hasattr(module, "margins")
 
 
 @contextmanager

@@ -13,12 +13,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.config import read
 from solo_margins.host.checkpoint_files import remove_previous
 from solo_margins.host.checkpoint_io import DirectCheckpointIO
 from solo_margins.lens.callback import Lens
-from solo_margins.lens.settings import lens_settings
+from solo_margins.lens.settings import LensSettings
 from solo_margins.numerics.callback import FiniteSteps
-from solo_margins.numerics.settings import numerics_settings
+from solo_margins.numerics.settings import NumericsSettings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
 from solo_margins.runner.faults import SkippedImagesReport, faults_explained
 from solo_margins.runner.interruption import InterruptGuard, StopRequested, requeue
@@ -52,7 +53,11 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         callbacks = [
             guard,
             _repeatable_steps(cfg, data),
-            FiniteSteps(numerics_settings(cfg), run.folder, saves_state=cfg.checkpoint.enabled),
+            FiniteSteps(
+                read(cfg, "numerics", NumericsSettings),
+                run.folder,
+                saves_state=cfg.checkpoint.enabled,
+            ),
             GradientNorm(),
             SkippedImagesReport(data, run.folder),
         ]
@@ -144,7 +149,7 @@ def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
 def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
     """Say what accumulated batches do not bring, where a user may count on it."""
     number = trainer.accumulate_grad_batches
-    has_negatives = getattr(model, "has_negatives", False) and model.negatives_are_of_the_batch
+    has_negatives = getattr(model, "has_negatives", False) and model.in_batch_negatives
     if number == 1 or not has_negatives or not trainer.is_global_zero:
         return
     images = cfg.optimizer.batch_size * trainer.world_size
@@ -166,7 +171,7 @@ def _farewell(checkpoint: Path | None, cfg: DictConfig) -> str:
 
 
 def _lens(cfg: DictConfig, run: Run) -> Lens | None:
-    settings = lens_settings(cfg)
+    settings = read(cfg, "lens", LensSettings)
     return Lens(settings, run.folder) if settings.enabled else None
 
 

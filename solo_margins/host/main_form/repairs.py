@@ -54,14 +54,6 @@ def take_up_momentum(original: Any, self: Any) -> None:
         )
 
 
-def forget_position_codes(original: Any, self: Any, checkpoint: dict[str, Any]) -> None:
-    """Leave a cache out that is computed again when it is needed."""
-    original(self, checkpoint)
-    state = checkpoint["state_dict"]
-    for name in [name for name in state if name.endswith(".cached_penc")]:
-        del state[name]
-
-
 REPAIRS = (
     Repair(
         "online_knn",
@@ -137,11 +129,6 @@ REPAIRS = (
                 clusters.on_load_checkpoint,
             ),
         ),
-    ),
-    Repair(
-        "position_codes_after_resuming",
-        "All4One cannot be resumed, as its checkpoint holds a cache that is not there yet.",
-        (Wrap("methods.all4one", "All4One.on_load_checkpoint", forget_position_codes),),
     ),
     Repair(
         "checkpoints_of_their_own",

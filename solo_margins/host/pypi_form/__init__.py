@@ -44,7 +44,7 @@ from solo_margins.host.pypi_form.losses import (
 from solo_margins.host.pypi_form.methods import BYOL, MoCoV3, SimCLR
 from solo_margins.host.pypi_form.metrics import accuracy_at_k
 from solo_margins.host.pypi_form.optim import LARS, remove_bias_and_norm_from_weight_decay
-from solo_margins.host.pypi_form.released import Methods, adapted_methods
+from solo_margins.host.pypi_form.released import Methods
 from solo_margins.host.schedule import WarmupCosineLR as LinearWarmupCosineAnnealingLR
 
 METHODS = Methods(
@@ -54,7 +54,6 @@ METHODS = Methods(
         "byol": BYOL,
         "mocov3": MoCoV3,
         "simclr": SimCLR,
-        **adapted_methods(),
     }
 )
 # Whoever imports solo-learn's own table finds the methods that work, ours among them.
