@@ -6,7 +6,7 @@ Ours stays below three products where it uses that the similarity matrix is symm
 
     python scripts/bench_losses.py --output docs/benchmarks
 
-The peers come with ``pip install solo-margins[bench]``; solo-learn's own loss is taken where its
+The peers come with ``pip install ".[bench]"``; solo-learn's own loss is taken where its
 main form can be imported, otherwise its formula is written out.
 """
 
@@ -145,7 +145,7 @@ def contenders(pairs: int, compiled: bool) -> dict[str, Step]:
         lightly = NTXentLoss(temperature=TEMPERATURE)
         found["lightly"] = backward_of(lambda z: lightly(*z.chunk(2)))
     except ImportError:
-        print("lightly is not installed: left out (pip install solo-margins[bench])")
+        print('lightly is not installed: left out (pip install ".[bench]")')
     if pairs == 256:  # at 1024 pairs it wants 34 GB
         try:
             from pytorch_metric_learning.losses import NTXentLoss as MetricLoss

@@ -11,9 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-NARROWEST = 8
-"""With fewer channels the convolutions of PyTorch 2.14 write past their memory on CPUs."""
-
 
 class NarrowResNet(nn.Module):
     """A residual network for small images and for processors without many cores.
@@ -22,7 +19,7 @@ class NarrowResNet(nn.Module):
     at a fraction of its width.
 
     Args:
-        width: channels of the first stage, at least 8; each further stage has twice as many.
+        width: channels of the first stage; each further stage has twice as many.
         blocks: residual blocks of each stage.
         stem_stride: 2 halves the image in the stem, which takes a quarter of the time.
     """
@@ -33,8 +30,10 @@ class NarrowResNet(nn.Module):
         super().__init__()
         from torchvision.models.resnet import BasicBlock
 
-        if width < NARROWEST:
-            raise ValueError(f"backbone.kwargs.width must be at least {NARROWEST}, got {width!r}")
+        if not isinstance(width, int) or width < 1:
+            raise ValueError(
+                f"backbone.kwargs.width must be a whole number of at least 1, got {width!r}"
+            )
 
         self.conv1 = nn.Conv2d(3, width, kernel_size=3, stride=stem_stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -166,7 +165,7 @@ def complaint_about(name: str) -> str | None:
     except ModuleNotFoundError:
         return (
             f"backbone.name={name} needs timm, which is not installed: run `pip install timm`, or "
-            "install solo-margins with its extra [train]."
+            '`pip install ".[train]"` in the folder of solo-margins.'
         )
     wanted = name.removeprefix(TIMM)
     if timm.is_model(wanted):

@@ -16,7 +16,7 @@ def read_settings(checkpoint: str | Path) -> DictConfig | None:
     Raises:
         ValueError: the file is there but cannot be read.
     """
-    file = _file(checkpoint)
+    file = args_file(checkpoint)
     try:
         settings = json.loads(file.read_text())
     except FileNotFoundError:
@@ -43,8 +43,9 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
     """
     settings = read_settings(checkpoint)
     if settings is None:
+        check_exists(checkpoint)
         raise ValueError(
-            f"{_file(checkpoint)} should say what {checkpoint} was trained with, but does not "
+            f"{args_file(checkpoint)} should say what {checkpoint} was trained with, but does not "
             f"exist: {key} is not known, set what needs it on the command line."
         )
     value = OmegaConf.select(settings, key)
@@ -57,12 +58,25 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
         )
     if value is None:
         raise ValueError(
-            f"{_file(checkpoint)} holds no setting {key}; set what needs it on the command line."
+            f"{args_file(checkpoint)} holds no setting {key}; set what needs it on the command "
+            "line."
         )
     return value
 
 
-def _file(checkpoint: str | Path) -> Path:
+def check_exists(checkpoint: str | Path, named: str = "pretrained_feature_extractor=") -> None:
+    """Raise ``ValueError`` if there is neither such a checkpoint nor a folder of that name.
+
+    Args:
+        checkpoint: the path.
+        named: how the error names it, in front of the path.
+    """
+    if not Path(checkpoint).exists():
+        raise ValueError(f"{named}{checkpoint} does not exist.")
+
+
+def args_file(checkpoint: str | Path) -> Path:
+    """Return where the run of a checkpoint, or of a run's folder, has written its settings."""
     path = Path(checkpoint)
     # A run's folder stands for its newest checkpoint.
     return (path if path.is_dir() else path.parent) / "args.json"

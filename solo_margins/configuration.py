@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoint_settings import checkpoint_setting
 from solo_margins.data.digits import digits_folder
-from solo_margins.recipes import cell_name, store_recipes
+from solo_margins.recipes import cell_name, probe_epochs, store_recipes
 
 LAUNCHERS = {
     "joblib": ("sweep", "hydra-joblib-launcher"),
@@ -28,6 +28,8 @@ def install() -> None:
       trained with; a third argument is what to return where it has none
     - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
     - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
+    - ``${solo_margins.probe_epochs:<data>}``: the length of a linear probe
+    - ``${solo_margins.first:<value>,<value>}``: the first of them that is not null
     """
     OmegaConf.register_new_resolver("solo_margins.digits", digits_folder, replace=True)
     OmegaConf.register_new_resolver(
@@ -35,6 +37,10 @@ def install() -> None:
     )
     OmegaConf.register_new_resolver("solo_margins.patch_size", patch_size, replace=True)
     OmegaConf.register_new_resolver("solo_margins.cell", cell_name, replace=True)
+    OmegaConf.register_new_resolver("solo_margins.probe_epochs", probe_epochs, replace=True)
+    OmegaConf.register_new_resolver(
+        "solo_margins.first", lambda one, other: other if one is None else one, replace=True
+    )
     store_recipes()
     _explain_missing_launchers()
 
@@ -67,7 +73,7 @@ def _explain_missing_launchers() -> None:
         node = {
             "_target_": "hydra_plugins.solo_margins_launchers.MissingLauncher",
             "sentence": f"The launcher {launcher} needs {package}, which is not installed: run "
-            f"`pip install {package}`, or install solo-margins with its extra [{extra}].",
+            f'`pip install {package}`, or `pip install ".[{extra}]"` in solo-margins\' folder.',
         }
         store = ConfigStore.instance()
         store.store(group="hydra/launcher", name=launcher, node=node, provider="solo-margins")

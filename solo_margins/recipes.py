@@ -80,9 +80,10 @@ _PAPER: dict[str, dict[str, dict[str, Values]]] = {
     },
 }
 
-# No paper has these data. Scale and curvature of MoCo v3 on the digits are from
-# scripts/sweep.py (docs/results/digits_sweep.csv), by which a larger scale hurts at that
-# short budget; the others are small values of the same kind. ImageNet-100 takes ImageNet's.
+# No paper has these data. Margins, and the curvature of methods without negatives, are the paper's
+# for CIFAR-10. Scale and curvature of MoCo v3 on the digits are from scripts/sweep.py
+# (docs/results/digits_sweep.csv), by which a larger scale hurts at that short budget; SimCLR's are
+# small values of the same kind. ImageNet-100 takes ImageNet's scales.
 _OURS: dict[str, dict[str, dict[str, Values]]] = {
     "mocov3_margin": {
         "digits": {
@@ -101,20 +102,20 @@ _OURS: dict[str, dict[str, dict[str, Values]]] = {
     "simclr_margin": {
         "digits": {
             "baseline": {},
-            "margins": {"angular": 0.1, "subtractive": 0.2},
+            "margins": {"angular": 0.5, "subtractive": 0.4},
             "pos": {"positive_scale": 1.125},
             "pos_curv": {"positive_scale": 1.25, "curvature": 1.0},
         },
         "imagenet100": {
             "baseline": {},
-            "margins": {"angular": 0.0, "subtractive": 0.2},
+            "margins": {"angular": 0.5, "subtractive": 0.4},
             "pos": {"positive_scale": 1.0625},
             "pos_curv": {"positive_scale": 2.0, "curvature": 1.0},
         },
     },
     "byol_curv": {
-        "digits": {"baseline": {}, "curv": {"curvature": 2.5}},
-        "imagenet100": {"baseline": {}, "curv": {"curvature": 2.5}},
+        "digits": {"baseline": {}, "curv": {"curvature": 1.0}},
+        "imagenet100": {"baseline": {}, "curv": {"curvature": 1.0}},
     },
 }
 
@@ -172,8 +173,35 @@ def is_from_paper(method: str, data: str, variant: str) -> bool:
     return variant in _PAPER.get(method, {}).get(data, {})
 
 
-def cell_name(method: str, data: str, variant: str) -> str:
-    """Return the name of a cell in the group ``recipe/<method>``.
+def are_data_of_papers(data: str) -> bool:
+    """Tell whether a paper gives margins for a data set."""
+    return any(data in by_data for by_data in _PAPER.values())
+
+
+def default_variant(method: str, data: str) -> str:
+    """Return the variant of a method and data where none is chosen.
+
+    Where the papers define no cell that is their margins for CIFAR-10: no study supports a scale
+    there.
+
+    Example:
+        >>> default_variant("mocov3_margin", "stl10"), default_variant("byol_curv", "stl10")
+        ('pos_curv', 'curv')
+        >>> default_variant("mocov3_margin", "folder"), default_variant("byol_curv", "folder")
+        ('margins', 'curv')
+    """
+    if "curv" in CELLS[method]["cifar10"]:
+        return "curv"
+    return "pos_curv" if are_data_of_papers(data) else "margins"
+
+
+def probe_epochs(data: str | None) -> int:
+    """Return for how many epochs a linear probe is trained: 90 on ImageNet, as MoCo v3 does."""
+    return 90 if data == "imagenet" else 100
+
+
+def cell_name(method: str, data: str, variant: str | None) -> str:
+    """Return the name of a cell in the group ``recipe/<method>``; no variant means the default.
 
     Hydra answers a name that does not exist with a list of those that do; so the name of a cell
     that is not defined says why.
@@ -184,6 +212,7 @@ def cell_name(method: str, data: str, variant: str) -> str:
         >>> cell_name("byol_curv", "cifar10", "pos")
         'cifar10-pos (a combination that neither the papers nor solo-margins define)'
     """
+    variant = variant or default_variant(method, data)
     name = f"{data}-{variant}"
     if variant in CELLS[method].get(data, {}):
         return name
@@ -191,7 +220,10 @@ def cell_name(method: str, data: str, variant: str) -> str:
 
 
 def store_recipes() -> None:
-    """Make every cell selectable as ``recipe/<method>: <data>-<variant>``."""
+    """Make every cell selectable as ``recipe/<method>: <data>-<variant>``.
+
+    A cell says which variant it is, because that of the default depends on the data.
+    """
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
@@ -203,7 +235,7 @@ def store_recipes() -> None:
                 store.store(
                     group=f"recipe/{method}",
                     name=f"{data}-{variant}",
-                    node=values,
-                    package="method_kwargs",
+                    node={"variant": variant, "method_kwargs": values},
+                    package="_global_",
                     provider="solo-margins",
                 )

@@ -57,6 +57,17 @@ def test_settings_reach_the_backbone():
     assert plain.layer1[0].bn2.weight.abs().sum() > 0 == zeroed.layer1[0].bn2.weight.abs().sum()
 
 
-def test_too_few_channels_are_refused():
-    with pytest.raises(ValueError, match=r"backbone\.kwargs\.width must be at least 8, got 4"):
-        BACKBONES["narrow_resnet10"]("mocov3_margin", width=4)
+@pytest.mark.parametrize("width", [1, 3, 4])
+def test_networks_may_be_as_narrow_as_one_channel(width):
+    network = BACKBONES["narrow_resnet10"]("mocov3_margin", width=width)
+    features = network(torch.rand(2, 3, 64, 64))
+    assert features.shape == (2, network.num_features) == (2, 8 * width)
+    features.sum().backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize("width", [0, -8, 2.5, "8"])
+def test_a_width_is_a_number_of_channels(width):
+    wanted = rf"backbone\.kwargs\.width must be a whole number of at least 1, got {width!r}"
+    with pytest.raises(ValueError, match=wanted):
+        BACKBONES["narrow_resnet10"]("mocov3_margin", width=width)

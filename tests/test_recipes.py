@@ -13,8 +13,9 @@ from omegaconf import OmegaConf
 import solo_margins  # noqa: F401  (makes its configurations known)
 from solo_margins.losses import Margins
 from solo_margins.methods.settings import margins_from
+from solo_margins.methods.variants import settle_variant
 from solo_margins.papers import LINEAR_PROBING, TRANSFER
-from solo_margins.recipes import CELLS, cell_name, is_from_paper
+from solo_margins.recipes import CELLS, cell_name, default_variant, is_from_paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_METHODS = ("mocov3_margin", "simclr_margin", "byol_curv")
@@ -115,7 +116,8 @@ def composed(method, data, variant, *overrides):
 def test_every_cell_composes(method, data, variant):
     cfg = composed(method, data, variant)
     assert cfg.method == method
-    assert cfg.name == f"{method}-{data}-{variant}"
+    settle_variant(cfg)
+    assert cfg.name == f"{method}-{data}-{variant}", "it is recorded under another name"
     margins = margins_from(cfg.method_kwargs.margins)
     assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv"))
     found = (margins.angular, margins.subtractive, margins.positive_scale, margins.curvature)
@@ -130,6 +132,27 @@ def test_every_cell_composes(method, data, variant):
         assert cfg.method_kwargs.negatives.kind == expected
     # Algorithm 1 of the paper on distance polarization.
     assert (cfg.optimizer.name == "adam") == (is_polarized or variant in ("debiased", "hard"))
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "margins"),
+    [
+        ("mocov3_margin", "digits", (0.1, 0.4, 1.0, math.inf)),
+        ("simclr_margin", "folder", (0.5, 0.4, 1.0, math.inf)),
+        ("nnclr_margin", "imagenet100", (0.5, 0.4, 1.0, math.inf)),
+        ("byol_curv", "folder", (0.0, 0.0, 1.0, 1.0)),
+        ("mocov3_margin", "cifar10", (0.0, 0.0, 20.0, 0.7)),
+        ("byol_curv", "stl10", (0.0, 0.0, 1.0, 5.0)),
+    ],
+)
+def test_the_default_is_the_papers_or_its_margins_for_cifar10(method, data, margins):
+    cfg = compose(f"{method}.yaml", overrides=[f"data={data}"])
+    found = margins_from(cfg.method_kwargs.margins)
+    assert margins == (found.angular, found.subtractive, found.positive_scale, found.curvature)
+    # A plain word, so that --cfg job shows it.
+    assert OmegaConf.to_container(cfg, resolve=False)["variant"] == default_variant(method, data)
+    kind = "curv" if method == "byol_curv" else "pos_curv" if data == "cifar10" else "margins"
+    assert (cfg.variant, cfg.name) == (kind, f"{method}-{data}-{kind}")
 
 
 def test_every_other_combination_is_refused():

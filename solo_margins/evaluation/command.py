@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins import configuration
 from solo_margins.host import named_data
 from solo_margins.runner import settings
-from solo_margins.runner.checkpoints import DATA, find_checkpoint, pretraining_args
 
 PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path")
 """Settings whose values are not interpreted: any character may be part of a path."""
@@ -99,35 +98,10 @@ def _interpreted(key: str, text: str) -> Any:
 
 
 def _compose(given: dict[str, Any]) -> DictConfig:
-    group, given = _data(given)
-    cfg = configuration.composed("linear.yaml", [f"data={group}"])
-    for key, value in given.items():
-        OmegaConf.update(cfg, key, value)
-    if cfg.data.format == "dali":
-        # Features are extracted once: what DALI gains there is less than its start costs.
-        cfg.data.format = "image_folder"
-    return cfg
-
-
-def _data(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the data configuration, and the settings with what the pretraining says about it."""
-    args = pretraining_args(find_checkpoint(given["pretrained_feature_extractor"]))
-    trained_on = settings.setting(args, "data.name")
-    given = dict(given)
     group = given.pop("data", None) or given.get("data.name")
     if group is not None:
         settings.check_choice("data", group, named_data.OURS)
-    if group is None and "data.dataset" in given:
-        # solo-learn's own way to name data.
-        return "folder", {"data.name": None, **given}
-    if group not in (None, trained_on):
-        return group, given
-    recorded = {f"data.{key}": settings.setting(args, f"data.{key}") for key in DATA}
-    if "data.train_path" in given or trained_on == "digits":
-        del recorded["data.train_path"], recorded["data.val_path"]
-    if settings.setting(args, "data.format") == "dali":
-        del recorded["data.format"]
-    if trained_on not in named_data.OURS:
-        return "folder", {**recorded, "data.name": None, **given}
-    recorded = {key: value for key, value in recorded.items() if value is not None}
-    return trained_on, {**recorded, **given}
+    cfg = configuration.composed("linear.yaml", [] if group is None else [f"data={group}"])
+    for key, value in given.items():
+        OmegaConf.update(cfg, key, value)
+    return cfg

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from solo_margins.host.memory_format import allows_channels_last
+
 SECONDS_BETWEEN_LINES = 30.0
 """How often progress is written where it cannot be redrawn, such as in a file."""
 
@@ -107,7 +109,8 @@ def extract_features(
         backbone: maps a batch of images (N, 3, H, W) to features (N, D).
         loader: batches of views (N, passes, 3, H, W) with labels (N,), see :func:`view_loader`.
         device: where the backbone runs.
-        channels_last: use the memory layout in which convolutions are usually fastest.
+        channels_last: use the memory layout in which convolutions are usually fastest, unless the
+            backbone crashes in it.
         title: what the progress bar calls it.
         progress: whether there is a progress bar.
 
@@ -117,8 +120,9 @@ def extract_features(
     device = choose_device(device)
     was_training = backbone.training
     backbone.eval().to(device)
-    if channels_last:
-        backbone.to(memory_format=torch.channels_last)
+    is_channels_last = channels_last and allows_channels_last(backbone, device.type == "cpu")
+    layout = torch.channels_last if is_channels_last else torch.contiguous_format
+    backbone.to(memory_format=layout)
     values: Tensor | None = None
     labels: list[Tensor] = []
     done = 0
@@ -134,8 +138,8 @@ def extract_features(
     with bar, torch.random.fork_rng([]):
         for views, targets in loader:
             images = views.flatten(0, 1).to(device, non_blocking=True)
-            if channels_last and images.ndim == 4:
-                images = images.to(memory_format=torch.channels_last)
+            if images.ndim == 4:
+                images = images.to(memory_format=layout)
             with torch.inference_mode():
                 found = backbone(images).float()
             if not found.isfinite().all():

@@ -17,6 +17,7 @@ from solo_margins.host.skipped_images import report
 from solo_margins.runner.checkpoints import find_checkpoint, pretrained_backbone
 from solo_margins.runner.data import classification_loaders
 from solo_margins.runner.probing import parse_linear
+from solo_margins.runner.settings import own_copy
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ def load_subject(cfg: DictConfig) -> Subject:
     Raises:
         ValueError: the configuration cannot be used; the message is one sentence.
     """
+    cfg = own_copy(cfg)
+    if cfg.data.format == "dali":
+        # Features are extracted once: what DALI gains there is less than its start costs.
+        cfg.data.format = "image_folder"
     cfg, args = parse_linear(cfg)
     backbone = pretrained_backbone(cfg, find_checkpoint(cfg.pretrained_feature_extractor), args)
     crops, centre = host.prepare_classification_transforms(cfg.data.dataset)

@@ -139,7 +139,7 @@ def load() -> ModuleType:
             raise
         raise ImportError(
             f"solo-learn needs {missing.name}, which is not installed: run "
-            "`pip install 'solo-margins[train]'`."
+            '`pip install ".[train]"` in the folder of solo-margins.'
         ) from missing
     finally:
         _loading = False

@@ -14,7 +14,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.host import class_folders, probed_data, recipe
+from solo_margins.data.digits import digits_folder
+from solo_margins.host import class_folders, recipe
 from solo_margins.host.label_fraction import check_fraction
 
 VALIDATION_FOLDERS = ("val", "test")
@@ -148,34 +149,34 @@ def locate(cfg: DictConfig, pretraining: bool) -> None:
             message is one sentence.
     """
     global _current
-    if not pretraining:
-        probed_data.check_data_were_chosen(cfg)
-    _current = Reading(download=_get(cfg, "download"), on_error=_on_error(cfg))
-    fraction = _get(cfg, "fraction")
+    _current = Reading(download=data_setting(cfg, "download"), on_error=_on_error(cfg))
+    fraction = data_setting(cfg, "fraction")
     is_part = fraction is not None and fraction != -1
     if is_part:
         check_fraction(fraction)
     if is_part and not pretraining:
         seed = OmegaConf.select(cfg, "seed", default=Reading.seed)
         _current = replace(_current, fraction=fraction, seed=seed)
-    name = _get(cfg, "name")
-    if _get(cfg, "format") == "h5":
+    name = data_setting(cfg, "name")
+    if data_setting(cfg, "format") == "h5":
         return
     if name in NAMED:
         _find(cfg, name, pretraining)
     elif name == "folder":
         _find_parts(cfg)
-    if _get(cfg, "dataset") not in READ_FROM_FILES:
+    elif name == "digits":
+        _refuse_other_images(cfg)
+    if data_setting(cfg, "dataset") not in READ_FROM_FILES:
         _current = _read_folders(cfg, _current, pretraining, name in OURS)
 
 
 def _on_error(cfg: DictConfig) -> str:
-    given = _get(cfg, "on_error")
+    given = data_setting(cfg, "on_error")
     if given is None:
         return "raise"
     if given not in ON_ERROR:
         raise ValueError(f"data.on_error must be one of {', '.join(ON_ERROR)}, got {given!r}.")
-    if given == "skip" and _get(cfg, "format") == "dali":
+    if given == "skip" and data_setting(cfg, "format") == "dali":
         raise ValueError(
             "data.on_error=skip is not possible with data.format=dali, which ends its pipeline at "
             "the first image that it cannot decode: use data.format=image_folder, or "
@@ -184,13 +185,14 @@ def _on_error(cfg: DictConfig) -> str:
     return str(given)
 
 
-def _get(cfg: DictConfig, key: str) -> Any:
+def data_setting(cfg: DictConfig, key: str) -> Any:
+    """Return a setting of ``data``, None where it is absent or left open."""
     value = OmegaConf.select(cfg, f"data.{key}", default=None)
     return None if value in ("None", "???") else value
 
 
 def _path(cfg: DictConfig, key: str) -> Path | None:
-    value = _get(cfg, key)
+    value = data_setting(cfg, key)
     return None if value is None else Path(value).expanduser()
 
 
@@ -201,16 +203,16 @@ def _find(cfg: DictConfig, name: str, pretraining: bool) -> None:
         raise ValueError(data.missing("data.train_path has no value"))
     if name == "tinyimagenet":
         _refuse_as_downloaded(given)
-    wants_dali = _get(cfg, "format") == "dali"
+    wants_dali = data_setting(cfg, "format") == "dali"
     root = None if data.files is None else _root_of_files(given, data.files)
     folder = _class_parent(given)
-    if folder is None and _get(cfg, "no_labels") and given.is_dir():
+    if folder is None and data_setting(cfg, "no_labels") and given.is_dir():
         folder = given
     # Where both are stored side by side, DALI can read train/ only.
     if folder is not None and (root is None or (wants_dali and folder != given)):
         _use_folders(cfg, data, given, folder)
         return
-    if root is not None or (data.files is not None and _get(cfg, "download")):
+    if root is not None or (data.files is not None and data_setting(cfg, "download")):
         if wants_dali:
             raise ValueError(
                 f"data.format=dali reads image folders, but data.train_path={given} means "
@@ -249,7 +251,7 @@ def _root_of_files(path: Path, files: str) -> Path | None:
 def _use_files(cfg: DictConfig, name: str, root: Path, pretraining: bool) -> None:
     data = NAMED[name]
     assert data.files is not None
-    fraction = _get(cfg, "fraction")
+    fraction = data_setting(cfg, "fraction")
     if pretraining and fraction is not None and fraction > 0:
         raise ValueError(
             f"Pretraining with data.fraction={fraction} needs {data.title} as an image folder, but "
@@ -258,7 +260,7 @@ def _use_files(cfg: DictConfig, name: str, root: Path, pretraining: bool) -> Non
     val = _path(cfg, "val_path")
     if val is not None:
         val = _root_of_files(val, data.files) or val
-        if not (val / data.files).is_dir() and not _get(cfg, "download"):
+        if not (val / data.files).is_dir() and not data_setting(cfg, "download"):
             raise ValueError(
                 f"data.val_path={val} holds no {data.files}: with data.val_path=null "
                 f"data.train_path={root} serves for both parts."
@@ -287,6 +289,17 @@ def _refuse_other_statistics(cfg: DictConfig) -> None:
 # image folders
 
 
+def _refuse_other_images(cfg: DictConfig) -> None:
+    """Refuse images that would be trained at the size and with the network of the digits."""
+    for key, part in (("train_path", "train"), ("val_path", "val")):
+        given = _path(cfg, key)
+        if given is not None and str(given) != digits_folder(part):
+            raise ValueError(
+                f"data=digits brings its own images and settings for them, but data.{key}={given} "
+                "names others: for images of your own add data=folder."
+            )
+
+
 def _class_parent(path: Path) -> Path | None:
     """Return the folder of class folders that a path means: its ``train``, or itself."""
     if not path.is_dir():
@@ -301,14 +314,14 @@ def _use_folders(cfg: DictConfig, data: NamedData, given: Path, train: Path) -> 
     root = given if train != given else given.parent
     if _path(cfg, "val_path") is None and train.name == "train":
         cfg.data.val_path = _validation_beside(train)
-    unlabelled = _get(cfg, "unlabelled_folder")
+    unlabelled = data_setting(cfg, "unlabelled_folder")
     if unlabelled and not (train / unlabelled).is_dir() and (root / unlabelled).is_dir():
         cfg.data.unlabelled_folder = os.path.abspath(root / unlabelled)
     cfg.data.dataset = data.dataset
     cfg.data.train_path = str(train)
     _refuse_other_statistics(cfg)
     found = len(class_folders.classes_in(train, _unlabelled_folder(cfg, train)))
-    if found != data.classes and not _get(cfg, "no_labels"):
+    if found != data.classes and not data_setting(cfg, "no_labels"):
         raise ValueError(
             f"data.train_path={train} holds {found} class folders, but {data.title} has "
             f"{data.classes} classes; data=folder takes any image folder."
@@ -319,7 +332,7 @@ def _find_parts(cfg: DictConfig) -> None:
     """Take ``train`` and ``val`` (or ``test``) of somebody's folder for parts, not for classes."""
     given = _path(cfg, "train_path")
     train = None if given is None else _class_parent(given)
-    if train is None or train.name != "train" or _get(cfg, "no_labels"):
+    if train is None or train.name != "train" or data_setting(cfg, "no_labels"):
         return
     cfg.data.train_path = str(train)
     if _path(cfg, "val_path") is None:
@@ -332,7 +345,7 @@ def _validation_beside(train: Path) -> str | None:
 
 
 def _unlabelled_folder(cfg: DictConfig, train: Path) -> Path | None:
-    name = _get(cfg, "unlabelled_folder")
+    name = data_setting(cfg, "unlabelled_folder")
     return None if name is None else train / str(name)
 
 
@@ -351,7 +364,7 @@ def _read_folders(cfg: DictConfig, reading: Reading, pretraining: bool, is_ours:
     train, val = _path(cfg, "train_path"), _path(cfg, "val_path")
     if train is None or not train.is_dir():
         return reading
-    if _get(cfg, "no_labels"):
+    if data_setting(cfg, "no_labels"):
         class_folders.check_unlabelled("data.train_path", train)
         return reading
     unlabelled = _unlabelled_folder(cfg, train) if is_ours else None
@@ -362,7 +375,7 @@ def _read_folders(cfg: DictConfig, reading: Reading, pretraining: bool, is_ours:
                 f"data.train_path={train}: name the folder of unlabelled images, or pretrain on "
                 "labelled images alone with data.unlabelled_folder=null."
             )
-        if unlabelled.is_dir() and _get(cfg, "format") == "dali":
+        if unlabelled.is_dir() and data_setting(cfg, "format") == "dali":
             raise ValueError(
                 f"data.format=dali cannot tell data.unlabelled_folder={unlabelled.name} from a "
                 "class: use data.format=image_folder."

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from solo_margins.host import OTHER_METHODS
+from solo_margins.losses.margins import Margins
+from solo_margins.registry import OUR_METHODS
 
 SHOULD_MATCH_TOO = (
     "protocol",
@@ -22,6 +28,20 @@ OPTIMIZER_SETTINGS = {
 }
 """What ``optimizer.kwargs`` may hold, by ``optimizer.name``."""
 
+SOLO_LEARNS_METHODS = ("simclr", "byol", "mocov3", *OTHER_METHODS.values())
+"""Methods that read no setting of ours; a fork's own may have settings that are called alike."""
+
+WITHOUT_EFFECT = {
+    "margins": asdict(Margins()),
+    "polarization": {"weight": 0, "lower": ..., "upper": ...},
+    "negatives": {"kind": "standard", "tau_plus": ..., "beta": ...},
+    "symmetric": True,
+    "proj_batch_norm": False,
+    "scale_by_temperature": True,
+    "freeze_patch_embedding": False,
+}
+"""Settings of margin methods in ``method_kwargs``, switched off; ``...`` is any value."""
+
 
 def run_name(original: Any, self: Any, trainer: Any) -> str:
     """Return ``cfg.run_id`` as the name of a checkpointer's run, or else the original's name."""
@@ -30,11 +50,66 @@ def run_name(original: Any, self: Any, trainer: Any) -> str:
 
 
 def settle_recipe(cfg: DictConfig) -> DictConfig:
-    """Return the configuration without settings that composed recipes leave over."""
+    """Return the configuration without settings that composed recipes leave over.
+
+    Raises:
+        ValueError: it has settings that its method does not read; the message is one sentence.
+    """
+    _refuse_settings_of_margin_methods(cfg)
     _drop_absent_backbone_settings(cfg)
     _warn_about_long_warmup(cfg)
     _drop_settings_of_other_optimizers(cfg)
+    if OmegaConf.select(cfg, "max_epochs", default=None) is not None:
+        # A literal from here on: solo-learn hands it to Lightning unresolved.
+        cfg.max_epochs = cfg.max_epochs
     return cfg
+
+
+def _refuse_settings_of_margin_methods(cfg: DictConfig) -> None:
+    """Refuse margins for a method of solo-learn's own, which would be recorded and not trained."""
+    method = OmegaConf.select(cfg, "method", default=None)
+    if method not in SOLO_LEARNS_METHODS:
+        return
+    kwargs = OmegaConf.select(cfg, "method_kwargs", default=None)
+    given: Any = OmegaConf.to_container(kwargs, resolve=True) if kwargs else {}
+    found = [f"method_kwargs.{key}" for key in _switched_on(given)]
+    if OmegaConf.select(cfg, "margins", default=None) is not None:
+        found.append("margins")
+    if not found:
+        return
+    advice = "remove it"
+    for ours in OUR_METHODS:
+        if ours in (f"{method}_margin", f"{method}_curv"):
+            advice = (
+                f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
+                f"variant=baseline is {method} without margins"
+            )
+    raise ValueError(f"method={method} does not read {found[0]}: {advice}.")
+
+
+def _switched_on(kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield settings of margin methods that are not switched off."""
+    for group, off in WITHOUT_EFFECT.items():
+        given = kwargs.get(group)
+        if isinstance(given, Mapping) and isinstance(off, Mapping):
+            for name, value in given.items():
+                if not _is(value, off.get(name)):
+                    yield f"{group}.{name}"
+        elif not _is(given, off):
+            yield group
+    schedules = kwargs.get("schedules") or {}
+    if not isinstance(schedules, Mapping):
+        yield "schedules"
+        return
+    for field, ramp in schedules.items():
+        values = ramp.values() if isinstance(ramp, Mapping) else [ramp]
+        if any(value is not None for value in values):
+            yield f"schedules.{field}"
+
+
+def _is(value: Any, off: Any) -> bool:
+    # Infinity may be a word: .inf or inf.
+    return value is None or off in (..., value) or str(value).lstrip(".").lower() == str(off)
 
 
 def _drop_absent_backbone_settings(cfg: DictConfig) -> None:

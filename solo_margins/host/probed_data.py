@@ -1,48 +1,61 @@
-"""Keeps a probe from running on other images than anybody asked for."""
+"""The images that a backbone is probed on: those of its pretraining unless others are chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.checkpoint_settings import read_settings
-from solo_margins.configuration import running_program
+from solo_margins.checkpoint_settings import args_file, check_exists, read_settings
+from solo_margins.data.digits import digits_folder
+from solo_margins.host.named_data import OURS, data_setting
 
-DEFAULT = "digits"
-"""What ``linear.yaml`` probes on where nothing is said."""
+HOW = ("name", "dataset", "format", "download", "unlabelled_folder", "num_workers")
+"""Settings of ``data`` that say which images there are and how they are read."""
 
-CHOICES = ("data", "data.name", "data.dataset", "data.train_path")
-"""Settings that say which images are meant."""
+WHERE = ("train_path", "val_path")
 
 
-def check_data_were_chosen(cfg: DictConfig, overrides: Iterable[str] | None = None) -> None:
-    """Refuse a probe on the default data of a backbone that was pretrained on others.
+def take_data_of_pretraining(cfg: DictConfig) -> None:
+    """Complete a linear configuration by what its checkpoint was pretrained on.
 
-    Its accuracy would look like one on the pretraining's data.
+    Neither ``data.name`` nor ``data.dataset`` means the images of the pretraining, and a name of
+    theirs without a path their folders; ``data.train_path`` alone says that they are elsewhere now.
+    A second call changes nothing.
 
     Args:
-        cfg: a linear configuration.
-        overrides: what it was composed with; None means the command line of Hydra's program, and
-            checks nothing where there is none.
+        cfg: a linear configuration, changed in place.
 
     Raises:
-        ValueError: nobody has chosen the data; the message is one sentence.
+        ValueError: there is no such checkpoint, or it does not say what it was pretrained on; the
+            message is one sentence.
     """
-    if overrides is None:
-        program = running_program()
-        overrides = () if program is None else program.overrides.task
-    named = {text.lstrip("+~").partition("=")[0] for text in overrides}
-    if "pretrained_feature_extractor" not in named or named & set(CHOICES):
+    name, dataset = data_setting(cfg, "name"), data_setting(cfg, "dataset")
+    is_chosen = name is not None or dataset is not None
+    has_path = data_setting(cfg, "train_path") is not None
+    checkpoint = OmegaConf.select(cfg, "pretrained_feature_extractor", default=None)
+    if checkpoint is None or (is_chosen and has_path):
         return
-    if OmegaConf.select(cfg, "data.name") != DEFAULT:
+    check_exists(checkpoint)
+    trained = read_settings(checkpoint) or OmegaConf.create({})
+    known: dict[str, Any] = {key: data_setting(trained, key) for key in (*HOW, *WHERE)}
+    if is_chosen and known["name" if name else "dataset"] != (name or dataset):
         return
-    checkpoint = cfg.pretrained_feature_extractor
-    trained = read_settings(checkpoint)
-    name = None if trained is None else OmegaConf.select(trained, "data.name")
-    if name in (None, DEFAULT):
-        return
-    raise ValueError(
-        f"pretrained_feature_extractor={checkpoint} was pretrained on {name}, and no data to probe "
-        f"it on are named: add data={name} data.train_path=<folder>, or data={DEFAULT}."
-    )
+    if known["dataset"] is None:
+        if is_chosen:
+            return
+        raise ValueError(
+            f"{args_file(checkpoint)} does not say what {checkpoint} was pretrained on: name the "
+            "data to probe it on, data=<name> data.train_path=<folder>."
+        )
+    if known["name"] == "digits":
+        # They may have been kept elsewhere.
+        known |= {"train_path": digits_folder("train"), "val_path": digits_folder("val")}
+    elif known["name"] not in OURS:
+        known["name"] = None
+    takes_dali = data_setting(cfg, "format") is None and known["format"] == "dali"
+    if takes_dali and OmegaConf.select(trained, "dali.device") == "cpu":
+        OmegaConf.update(cfg, "dali.device", "cpu", force_add=True)
+    for key in HOW if has_path else (*HOW, *WHERE):
+        if data_setting(cfg, key) is None and known[key] is not None:
+            OmegaConf.update(cfg, f"data.{key}", known[key], force_add=True)

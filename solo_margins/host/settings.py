@@ -1,10 +1,19 @@
-"""Accelerator, strategy and devices that Lightning 2 accepts and solo-learn counts rightly."""
+"""Where Lightning 2 trains: an accelerator, a strategy and devices that it accepts."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
+
+
+def runs_on_cpu(cfg: DictConfig) -> bool:
+    """Tell whether Lightning trains on a CPU; without an accelerator it takes a GPU if there is."""
+    accelerator = OmegaConf.select(cfg, "accelerator", default=None)
+    if accelerator in (None, "None", "auto"):
+        return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+    return bool(accelerator == "cpu")
 
 
 def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
@@ -16,27 +25,20 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     """
     if OmegaConf.select(cfg, "strategy", default=None) in (None, "None"):
         cfg.strategy = "auto"
-    accelerator = OmegaConf.select(cfg, "accelerator", default=None) or "auto"
-    cfg.accelerator = chosen_accelerator() if accelerator == "auto" else accelerator
     devices = OmegaConf.select(cfg, "devices", default=None)
-    if cfg.accelerator == "cpu":
+    if runs_on_cpu(cfg):
+        cfg.accelerator = "cpu"
         processes = _count(devices)
         cfg.devices = str(processes).zfill(processes)
     else:
+        if OmegaConf.select(cfg, "accelerator", default=None) in (None, "None", "auto"):
+            cfg.accelerator = "gpu"
         cfg.devices = _listed(devices)
     return cfg
 
 
-def chosen_accelerator() -> str:
-    """Return what ``accelerator=auto`` means on this machine: ``"gpu"`` or ``"cpu"``."""
-    import torch
-
-    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
-    return "gpu" if has_gpu else "cpu"
-
-
 def _count(devices: Any) -> int:
-    if isinstance(devices, ListConfig | list):
+    if isinstance(devices, (ListConfig, list)):
         return len(devices)
     is_number = isinstance(devices, int) or (isinstance(devices, str) and devices.isdecimal())
     return max(1, int(devices)) if is_number else 1
@@ -44,8 +46,6 @@ def _count(devices: Any) -> int:
 
 def _listed(devices: Any) -> Any:
     """Return GPUs as the list of their numbers; a list stays as it is."""
-    import torch
-
     if devices is None:
         return [0]
     if str(devices) in ("-1", "auto"):

@@ -47,6 +47,8 @@ class CurveSettings:
 def parse(arguments: Sequence[str]) -> CurveSettings:
     """Return the settings from ``key=value`` arguments.
 
+    ``margins.<field>`` may be written ``method_kwargs.margins.<field>``, as in a configuration.
+
     Raises:
         ValueError: an argument is unknown or leaves its range; the message is one sentence.
 
@@ -62,6 +64,8 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
     others: dict[str, Any] = {}
     for argument in arguments:
         key, is_setting, text = argument.partition("=")
+        if key.startswith("method_kwargs.margins."):
+            key = key.removeprefix("method_kwargs.")
         if not is_setting or key not in KEYS:
             raise ValueError(
                 f"{argument!r} is no setting of the form key=value with one of the keys "

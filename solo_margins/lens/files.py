@@ -53,5 +53,6 @@ def lens_package(name: str) -> Any:
         package = name.partition(".")[0]
         # Without a module's name this is a sentence for the user, not a defect of the program.
         raise ImportError(
-            f"This needs {package}, which is not installed: pip install solo-margins[lens]"
+            f"This needs {package}, which is not installed: run `pip install {package}`, or "
+            '`pip install ".[lens]"` in the folder of solo-margins.'
         ) from None

@@ -8,21 +8,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.checkpoint_settings import read_settings
+from solo_margins.checkpoint_settings import check_exists, read_settings
 from solo_margins.host.recipe import recipe_of
 from solo_margins.runner.runs import newest_checkpoint
 from solo_margins.runner.settings import setting
-
-DATA = (
-    "name",
-    "dataset",
-    "train_path",
-    "val_path",
-    "format",
-    "download",
-    "unlabelled_folder",
-)
-"""Settings that say where images are and how they are read."""
 
 
 def find_checkpoint(given: str | Path, named: str = "pretrained_feature_extractor=") -> Path:
@@ -32,14 +21,13 @@ def find_checkpoint(given: str | Path, named: str = "pretrained_feature_extracto
         given: the path.
         named: how an error names it, in front of the path.
     """
+    check_exists(given, named)
     path = Path(given)
     if path.is_dir():
         newest = newest_checkpoint(path)
         if newest is None:
             raise ValueError(f"{named}{given} holds no checkpoint (*.ckpt).")
         return newest
-    if not path.is_file():
-        raise ValueError(f"{named}{given} does not exist.")
     if path.suffix not in (".ckpt", ".pth", ".pt"):
         raise ValueError(f"{named}{given} must end with .ckpt, .pth or .pt.")
     return path
@@ -52,7 +40,7 @@ def pretraining_args(checkpoint: Path) -> DictConfig:
 
 
 def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
-    """Complete a probing configuration by what the checkpoint's own settings say.
+    """Complete backbone and image size of a probing configuration by its checkpoint's settings.
 
     What the configuration names itself stays as it is.
     """
@@ -65,10 +53,6 @@ def fill_from_pretraining(cfg: DictConfig, args: DictConfig) -> None:
     if setting(cfg, "backbone.name") is None:
         fill("backbone.name", setting(args, "backbone.name"))
         fill("backbone.kwargs", setting(args, "backbone.kwargs"))
-    is_same_data = setting(cfg, "data.name") in (None, setting(args, "data.name"))
-    if is_same_data and setting(cfg, "data.train_path") is None:
-        for key in DATA:
-            fill(f"data.{key}", setting(args, f"data.{key}"))
     if setting(cfg, "data.augmentations") is None:
         # A null would hide the values below it.
         OmegaConf.update(cfg, "data.augmentations", {}, force_add=True)

@@ -16,7 +16,7 @@ from solo_margins import host
 from solo_margins.host import dali_files
 from solo_margins.host.image_files import UnreadableImage
 from solo_margins.host.skipped_images import skipped_files, total
-from solo_margins.methods.loss_check import MarginLossNotCalledError
+from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.numerics.callback import NotFinite
 from solo_margins.runner.program import SetupError, TrainingStopped
 
@@ -53,9 +53,14 @@ def faults_explained(trainer: Any, data: Mapping[str, Any]) -> Iterator[None]:
 def _sentence_for(error: RuntimeError, data: Mapping[str, Any]) -> str | None:
     if re.search("Connection (closed|reset) by peer", str(error)):
         return "Another process that trained along has ended; its own message says why."
+    module = data.get("datamodule")
+    if module is not None and "no data in the pipeline" in str(error):
+        return (
+            f"optimizer.batch_size={module.batch_size} exceeds the number of training images of "
+            f"data.train_path={module.train_data_path}."
+        )
     if not dali_files.is_from_dali(error):
         return None
-    module = data.get("datamodule")
     folders = [getattr(module, name, None) for name in ("train_data_path", "val_data_path")]
     return dali_files.explanation(error, folders)
 

@@ -14,6 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host, results
 from solo_margins.host.versions import versions
+from solo_margins.methods.variants import settle_variant
+from solo_margins.recipes import CELLS
 from solo_margins.runner.checkpoints import find_checkpoint, pretraining_args
 from solo_margins.runner.program import explained
 from solo_margins.runner.runs import RUN_ID_VARIABLE, RunResult
@@ -62,6 +64,8 @@ def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig)
 def _plan(kind: str, cfg: DictConfig) -> tuple[DictConfig, results.Record]:
     """Return the configuration with its result's id in it, and the record without figures."""
     cfg = own_copy(cfg)
+    if setting(cfg, "method") in CELLS:
+        settle_variant(cfg)
     content: Any = OmegaConf.to_container(cfg, resolve=True)
     settings = results.defining_settings(content)
     details = {key: setting(cfg, key) for key in ("data.train_path", "data.val_path")}

@@ -12,6 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
 from solo_margins.backbones import complaint_about
+from solo_margins.checkpoint_settings import check_exists
+from solo_margins.host.probed_data import take_data_of_pretraining
 from solo_margins.host.recipe import NATIVE_SIZE
 
 NEED_A_PATH = ("custom", "imagenet", "imagenet100")
@@ -27,7 +29,10 @@ def setting(cfg: Any, key: str, default: Any = None) -> Any:
 
 
 def own_copy(cfg: DictConfig) -> DictConfig:
-    """Return a resolved copy that accepts new keys, so that the caller's stays as it is."""
+    """Return a resolved copy that accepts new keys, so that the caller's stays as it is.
+
+    Data that a linear configuration leaves open are those of the pretraining.
+    """
     if not cfg:
         raise ValueError(
             "No configuration was named: add one, for example --config-name mocov3_margin.yaml."
@@ -35,6 +40,10 @@ def own_copy(cfg: DictConfig) -> DictConfig:
     own = copy.deepcopy(cfg)
     OmegaConf.set_struct(own, False)
     OmegaConf.set_readonly(own, False)
+    checkpoint = setting(own, "pretrained_feature_extractor")
+    if checkpoint is not None:
+        check_exists(checkpoint)
+        take_data_of_pretraining(own)
     OmegaConf.resolve(own)
     return own
 

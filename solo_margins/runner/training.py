@@ -34,8 +34,8 @@ OURS = ("self", "logger", "callbacks", "enable_checkpointing")
 """Arguments of the trainer that a configuration cannot set."""
 
 NOT_RESTORED_BY_DALI = (
-    "DALI begins anew with its order of images and its augmentations, which solo-learn's pipelines "
-    "cannot be asked for: this training will not be the same as without the interruption."
+    "DALI starts again with the order and augmentations of the first epoch, as solo-learn's "
+    "pipelines cannot be continued: this run will not be the same as without the interruption."
 )
 
 
@@ -200,7 +200,8 @@ def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
         except ModuleNotFoundError:
             raise ValueError(
                 "loggers.tensorboard=true needs TensorBoard, which is not installed: run "
-                "`pip install tensorboard`, or install solo-margins with its extra [loggers]."
+                '`pip install tensorboard`, or `pip install ".[loggers]"` in the folder of '
+                "solo-margins."
             ) from None
     return found
 
@@ -220,7 +221,7 @@ def _wandb(cfg: DictConfig, run: Run) -> Any:
     except ModuleNotFoundError:
         raise ValueError(
             "wandb.enabled=true needs Weights & Biases, which is not installed: run "
-            "`pip install wandb`, or install solo-margins with its extra [loggers]."
+            '`pip install wandb`, or `pip install ".[loggers]"` in the folder of solo-margins.'
         ) from None
     logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
     return logger

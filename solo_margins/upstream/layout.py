@@ -20,10 +20,16 @@ STAYS_HERE = (
     "solo_margins.numerics",
     "solo_margins.losses._observation",
     "solo_margins.host.training_step",
+    "solo_margins.methods.variants",
 )
-"""Modules that watch a training or reach into solo-learn from outside; it needs neither."""
+"""Modules about our own recipes, or that watch a training or reach into solo-learn from outside."""
 
-MEMBERS_THAT_STAY = ("configure_callbacks", "parent_method", "negatives_are_of_the_batch")
+MEMBERS_THAT_STAY = (
+    "configure_callbacks",
+    "on_fit_end",
+    "parent_method",
+    "negatives_are_of_the_batch",
+)
 """Members of a method that serve those modules, or a program of ours."""
 
 

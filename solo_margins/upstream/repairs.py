@@ -37,6 +37,8 @@ from solo_margins.upstream.python_text import (
 )
 
 TESTS = PACKAGE.parent / "tests" / "host" / "repairs"
+BINDING = {"staticmethod", "classmethod", "property"}
+"""Decorators that change how a method is called."""
 
 
 def add_repairs(checkout: Checkout, names: Sequence[str]) -> None:
@@ -132,8 +134,8 @@ def _with_function(checkout: Checkout, text: str, change: Any) -> str:
     elif edits.segment(present) == indented.lstrip():
         return text
     elif wraps:
-        if edits.segment(present).startswith("@"):
-            raise ValueError(f"{change.target} is decorated, which a wrapper would lose.")
+        if BINDING & {getattr(node, "id", "") for node in present.decorator_list}:
+            raise ValueError(f"{change.target} is not an ordinary method, as a wrapper would be.")
         edits.replace(present, indented.lstrip() + _gap(owner_name) + _plain(edits, present, name))
     else:
         edits.replace(present, indented.lstrip())
@@ -153,7 +155,9 @@ def _plain_name(name: str) -> str:
 
 
 def _plain(edits: Edits, function: ast.AST, name: str) -> str:
-    return re.sub(rf"^def {name}\(", f"def {_plain_name(name)}(", edits.segment(function), count=1)
+    # Decorators stay with what they decorate.
+    text = edits.segment(function)
+    return re.sub(rf"^( *)def {name}\(", rf"\1def {_plain_name(name)}(", text, count=1, flags=re.M)
 
 
 def _call_of_original(name: str, is_method: bool, is_inherited: bool) -> str:

@@ -68,7 +68,7 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
         ("max_epochs=0", r"max_epochs must be a whole number of at least 1"),
         ("data=cifar", r"data must be one of cifar10, "),
         ("data=cifar10", r"CIFAR-10 was not found, data\.train_path has no value"),
-        ("data.val_path=/nowhere", r"data\.val_path=/nowhere is not"),
+        ("data.val_path=/nowhere", r"data=digits brings its own images.*data=folder"),
         ("backbone.name=narrow_resnet18", r"holds another backbone"),
         ("device=tpu", r"device=tpu cannot be used"),
     ],
@@ -94,8 +94,10 @@ def test_a_checkpoint_must_be_named(command, arguments, message):
 def test_a_checkpoint_without_its_settings_is_refused(digits_checkpoint, tmp_path):
     copy = tmp_path / "alone.ckpt"
     copy.write_bytes(digits_checkpoint.read_bytes())
-    with pytest.raises(runner.SetupError, match=r"args\.json should say .* does not exist"):
+    with pytest.raises(runner.SetupError, match=r"args\.json does not say what .* data=<name>"):
         probe([f"pretrained_feature_extractor={copy}"])
+    with pytest.raises(runner.SetupError, match=r"args\.json should say .* does not exist"):
+        probe([f"pretrained_feature_extractor={copy}", "data=digits"])
     (tmp_path / "args.json").write_text("{")
     with pytest.raises(runner.SetupError, match=r"args\.json .* cannot be read"):
         knn([f"pretrained_feature_extractor={copy}"])

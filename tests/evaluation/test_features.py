@@ -59,6 +59,28 @@ def test_broken_weights_are_refused():
         extract_features(nn.Identity(), loader, "cpu", progress=False)
 
 
+@pytest.mark.parametrize(
+    ("channels", "asked", "expected"),
+    [(8, True, False), (16, True, True), (16, False, False)],
+)
+def test_narrow_networks_are_not_run_in_channels_last_memory(channels, asked, expected, recwarn):
+    class Network(nn.Sequential):
+        def forward(self, images):
+            tensors = (images, self[0].weight)
+            seen.update(t.is_contiguous(memory_format=torch.channels_last) for t in tensors)
+            return super().forward(images).flatten(1)
+
+    seen = set()
+    network = Network(nn.Conv2d(3, channels, 3), nn.Conv2d(channels, 4, 1, stride=2))
+    network.to(memory_format=torch.channels_last)
+    images = TensorDataset(torch.rand(6, 3, 8, 8), torch.arange(6))
+    loader = view_loader(Views(images, lambda image: image))
+    extract_features(network, loader, "cpu", asked, progress=False)
+    assert seen == {expected}
+    said = [w for w in recwarn if "stays in contiguous memory" in str(w.message)]
+    assert bool(said) == (channels < 16)
+
+
 def test_an_absent_device_is_said_in_a_sentence():
     with pytest.raises(ValueError, match=r"device=cuda:77 cannot be used"):
         features.choose_device("cuda:77")

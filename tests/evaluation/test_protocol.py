@@ -17,12 +17,16 @@ from solo_margins.evaluation.linear_layer import (
     train_linear_layer,
 )
 from solo_margins.host.named_data import OURS
+from solo_margins.host.own_settings import settle_recipe
 
 
 @pytest.mark.parametrize("data", OURS)
 def test_the_numbers_are_those_of_the_paper(data):
     with initialize_config_module("solo_margins.configs", version_base="1.2"):
         cfg = compose("linear.yaml", overrides=[f"data={data}"])
+    OmegaConf.set_struct(cfg, False)
+    cfg.backbone.kwargs = {}  # no checkpoint is named here
+    cfg = settle_recipe(cfg)
     # Unresolved: solo-learn hands it to the trainer like this.
     cfg = OmegaConf.to_container(cfg, resolve=False)
     assert cfg["max_epochs"] == (90 if data == "imagenet" else 100)

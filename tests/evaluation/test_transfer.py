@@ -1,24 +1,21 @@
 """Backbones on other data than they were pretrained on, and on few labels of it."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from solo_margins import runner
 from solo_margins.configuration import composed
+from solo_margins.data.digits import digits_folder
 from solo_margins.evaluation.command import parse
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe
 from solo_margins.evaluation.subject import load_subject
-from solo_margins.host import probed_data
 from solo_margins.host.label_fraction import stratified_indices
+from solo_margins.host.probed_data import take_data_of_pretraining
 
-ROOT = Path(__file__).parents[2]
 STATISTICS_OF_CIFAR10 = [0.4914, 0.4822, 0.4465]
 
 
@@ -83,33 +80,62 @@ def test_other_data_without_a_path_are_not_those_of_the_pretraining(digits_check
         slow_probe(digits_checkpoint, "data=cifar10", "data.train_path=null")
 
 
-def test_a_probe_whose_data_nobody_chose_is_refused(cifar10_checkpoint, tmp_path):
+def completed(checkpoint, *settings):
+    cfg = composed("linear.yaml", [f"pretrained_feature_extractor={checkpoint}", *settings])
+    OmegaConf.set_struct(cfg, False)
+    take_data_of_pretraining(cfg)
+    before = OmegaConf.to_container(cfg.data)
+    take_data_of_pretraining(cfg)
+    assert OmegaConf.to_container(cfg.data) == before, "a second call changed something"
+    return cfg
+
+
+def test_a_probe_has_the_data_of_its_pretraining(cifar10_checkpoint, slow_probe):
     checkpoint = cifar10_checkpoint("narrow_resnet10")
-    named = f"pretrained_feature_extractor={checkpoint}"
-    program = [ROOT / "main_linear.py", "--config-name", "linear.yaml", named]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *program, f"checkpoint.dir={tmp_path}/probes"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1
-    [line] = done.stderr.strip().splitlines()
-    assert line == (
-        f"Error: {named} was pretrained on cifar10, and no data to probe it on are named: "
-        "add data=cifar10 data.train_path=<folder>, or data=digits."
-    )
-    assert not (tmp_path / "probes").exists()
-    cfg = composed("linear.yaml", [named])
-    with pytest.raises(ValueError, match="no data to probe it on are named"):
-        probed_data.check_data_were_chosen(cfg, [named])
-    for choice in ("data=digits", "data.train_path=/elsewhere", "+data.dataset=custom"):
-        probed_data.check_data_were_chosen(cfg, [named, choice])
+    trained = json.loads((checkpoint.parent / "args.json").read_text())["data"]
+    quick = ("optimizer.batch_size=8", "limit_train_batches=1")
+    for chosen in ((), ("data=cifar10",)):
+        slow = slow_probe(checkpoint, *quick, *chosen, f"run_id=probe{len(chosen)}")
+        args = json.loads((slow.folder / "args.json").read_text())
+        assert args["name"] == "linear-cifar10"
+        for key in ("name", "dataset", "train_path", "val_path", "num_classes"):
+            assert args["data"][key] == trained[key]
+    named = [f"pretrained_feature_extractor={checkpoint}", "data.num_workers=0", "k=2"]
+    assert knn(named, progress=False) == knn([*named, "data=cifar10"], progress=False)
 
 
-def test_a_digits_checkpoint_is_probed_on_the_digits(digits_checkpoint):
-    named = f"pretrained_feature_extractor={digits_checkpoint}"
-    probed_data.check_data_were_chosen(composed("linear.yaml", [named]), [named])
+def test_only_what_is_left_open_is_that_of_the_pretraining(tmp_path):
+    data = {"name": "imagenet", "dataset": "imagenet", "train_path": "/old/train"}
+    data |= {"val_path": "/old/val", "format": "dali", "num_workers": 7}
+    args = {"data": data, "dali": {"device": "cpu"}}
+    (tmp_path / "args.json").write_text(json.dumps(args))
+    found = completed(tmp_path)
+    assert {key: found.data[key] for key in data} == data
+    assert (found.dali.device, found.max_epochs, found.name) == ("cpu", 90, "linear-imagenet")
+    moved = completed(tmp_path, "data.train_path=/new", "data.format=image_folder")
+    assert (moved.data.name, moved.data.train_path, moved.data.val_path) == (
+        *("imagenet", "/new"),
+        None,
+    )
+    assert (moved.data.format, moved.dali.device) == ("image_folder", "gpu")
+    validated = completed(tmp_path, "data.val_path=/new").data
+    assert (validated.train_path, validated.val_path) == ("/old/train", "/new")
+    other = completed(tmp_path, "data=cifar10").data
+    assert (other.name, other.train_path, other.format) == ("cifar10", None, "image_folder")
+    by_hand = completed(tmp_path, "data.dataset=cifar100", "data.train_path=/new").data
+    assert (by_hand.name, by_hand.dataset, by_hand.val_path) == (None, "cifar100", None)
+
+
+def test_the_digits_are_found_wherever_they_are_now(digits_checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setenv("SOLO_MARGINS_CACHE", str(tmp_path))
+    data = completed(digits_checkpoint).data
+    assert (data.name, data.train_path) == ("digits", digits_folder("train"))
+    assert str(tmp_path) in data.val_path
+
+
+def test_data_without_a_name_are_called_by_what_they_are(foreign_checkpoint):
+    cfg = completed(foreign_checkpoint)
+    assert (cfg.data.name, cfg.data.dataset, cfg.name) == (None, "custom", "linear-custom")
 
 
 def test_a_share_of_every_class_is_chosen_by_the_seed():

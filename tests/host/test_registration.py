@@ -131,7 +131,7 @@ def test_without_packages_for_training_one_sentence_names_the_extra(python, tmp_
     )
     [named] = re.findall(r"^solo-learn needs (\w+), which is not installed: run ", message)
     assert named in host.TRAINING_PACKAGES
-    assert message.endswith("`pip install 'solo-margins[train]'`.")
+    assert message.endswith('`pip install ".[train]"` in the folder of solo-margins.')
 
 
 def test_a_foreign_package_called_solo_is_left_alone_and_named(python, tmp_path):

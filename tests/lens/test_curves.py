@@ -188,6 +188,8 @@ def test_families_hold_the_chosen_one():
 def test_settings_are_read(word):
     given = ["margins.angular=0.25", f"margins.curvature={word}", "margins.attenuation_type=II"]
     found = parse([*given, "temperature=0.1", "q=1", "degrees=0", "output=a/b.SVG"])
+    # As in a configuration.
+    assert parse([f"method_kwargs.{one}" for one in given]).margins == found.margins
     assert found.margins == Margins(angular=0.25, attenuation_type="II")
     assert (found.temperature, found.q, found.degrees) == (0.1, 1.0, 0.0)
     assert str(found.output) == "a/b.SVG"
@@ -277,7 +279,7 @@ def test_a_missing_package_is_named(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert "matplotlib" in line
-    assert "pip install solo-margins[lens]" in line
+    assert '`pip install ".[lens]"` in the folder of solo-margins' in line
     assert not list(tmp_path.iterdir())
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from solo_margins import host
-from solo_margins.methods.loss_check import MarginLossNotCalledError
+from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.methods.simclr_margin import SimCLRMargin
 
 

@@ -256,7 +256,10 @@ def test_dali_without_a_gpu_asks_for_the_cpu(jpegs, pretraining):
 
 
 @needs_dali
-def test_dali_with_too_few_images_says_so(jpegs, pretraining):
-    cfg = pretraining("simclr_margin", "cifar10", jpegs, *DALI, "optimizer.batch_size=64")
-    with pytest.raises(runner.SetupError, match=r"batch_size=64 exceeds the 30 training images"):
+@pytest.mark.parametrize("validation", [(), ("data.val_path=null",)], ids=["", "without"])
+def test_dali_with_too_few_images_says_so(jpegs, pretraining, validation):
+    path = jpegs / "train" if validation else jpegs
+    settings = (*DALI, *validation, "optimizer.batch_size=64")
+    cfg = pretraining("simclr_margin", "cifar10", path, *settings)
+    with pytest.raises(runner.SetupError, match=r"batch_size=64 exceeds the number of training"):
         runner.pretrain(cfg)

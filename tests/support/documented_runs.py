@@ -1,11 +1,8 @@
 """How the commands of the documentation are run in a test: on small images and for a few steps."""
 
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import numpy as np
 import stored_images
 import tiny_imagenet
 from documented import ROOT
+from forked import ForkedPrograms
 from PIL import Image
 
 SOLO_LEARN = os.environ.get("SOLO_LEARN_SRC")
@@ -25,7 +23,8 @@ NOT_RUN = {
     r"^python3\.10 -m venv |lowest/bin/": "sets another environment up",
     r"^pre-commit install": "changes the repository's hooks",
     r"^mkdocs ": "tests/test_site.py builds the site",
-    r"^python -m solo_margins\.run( main_umap\.py …)?$": "names no whole command",
+    r"^source ": "activates the environment that scripts/environment.sh makes",
+    r"^python -m solo_margins\.run$": "names no whole command",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
@@ -123,15 +122,7 @@ class Workshop:
     def __init__(self, folder):
         self.folder = folder
         self.done = {}
-        self.number = 0
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", Path(__file__).with_name("fork_programs.py")],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout.readline() == "ready\n"
+        self.programs = ForkedPrograms(folder)
         (folder / "docs" / "images").mkdir(parents=True)
         settings = ("--config-name", "mocov3_margin.yaml", "lens.enabled=true", "backbone=resnet18")
         for seed in (1, 2):
@@ -143,22 +134,14 @@ class Workshop:
 
     def close(self):
         """End the process that runs programs."""
-        self.process.stdin.close()
-        self.process.wait(timeout=30)
-        self.process.stdout.close()
+        self.programs.close()
 
     def run(self, words, seconds=1800):
         """Run a program and return what it printed; the same words are run once."""
         words = tuple(map(str, words))
         if words not in self.done:
-            self.number += 1
-            output = self.folder / f"output-{self.number}.txt"
-            program = [*words] if words[0] == "-m" else [str(ROOT / words[0]), *words[1:]]
-            order = {"words": program, "folder": str(self.folder), "output": str(output)}
-            self.process.stdin.write(json.dumps({**order, "seconds": seconds}) + "\n")
-            self.process.stdin.flush()
-            code = json.loads(self.process.stdout.readline())
-            self.done[words] = (code, output.read_text())
+            program = [*words] if words[0] == "-m" else [ROOT / words[0], *words[1:]]
+            self.done[words] = self.programs.run(program, seconds=seconds)
         code, printed = self.done[words]
         assert code == 0, f"{' '.join(words)}\nexit code {code}\n{printed[-3000:]}"
         return printed

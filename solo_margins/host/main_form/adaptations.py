@@ -12,6 +12,7 @@ from solo_margins.host import (
     dali_images,
     named_data,
     own_settings,
+    probed_data,
     recipe,
     stored_images,
 )
@@ -28,6 +29,7 @@ def find_pretraining_data(original: Any, cfg: DictConfig) -> DictConfig:
 
 def find_labelled_data(original: Any, cfg: DictConfig) -> DictConfig:
     """Find data for a classifier before solo-learn looks for it."""
+    probed_data.take_data_of_pretraining(cfg)
     _find_data(cfg, linear._N_CLASSES_PER_DATASET, pretraining=False)
     return original(cfg)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
+from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
 
-from solo_margins.host import checkpointing, clusters, dali_on_cpu, knn
+from solo_margins.host import checkpointing, clusters, dali_pipelines, knn
+from solo_margins.host.memory_format import keep_contiguous
 from solo_margins.host.patches import Extend, Rebase, Repair, Replace, Wrap
 from solo_margins.host.schedule import keep_rates_static, scheduled_rates
 from solo_margins.host.settings import complete_trainer_settings
@@ -29,6 +32,16 @@ def train_on_labelled(original: Any, self: Any, X: Any, targets: Any) -> Any:
 def add_trainer_settings(original: Any, cfg: DictConfig) -> DictConfig:
     """Add a strategy and devices that Lightning 2 accepts."""
     return complete_trainer_settings(original(cfg))
+
+
+def add_and_apply_trainer_settings(original: Any, cfg: DictConfig) -> DictConfig:
+    """Add a strategy and devices that Lightning 2 accepts, and set the seed.
+
+    ``main_pretrain.py`` sets it itself after it has parsed its configuration.
+    """
+    cfg = complete_trainer_settings(original(cfg))
+    seed_everything(cfg.seed)
+    return cfg
 
 
 def keep_static_rates_as_data(original: Any, self: Any) -> Any:
@@ -52,6 +65,31 @@ def take_up_momentum(original: Any, self: Any) -> None:
         self.momentum_updater.update_tau(
             cur_step=self.last_step, max_steps=self.trainer.estimated_stepping_batches
         )
+
+
+def keep_method_contiguous(original: Any, self: Any, cfg: DictConfig) -> None:
+    """Keep a method in contiguous memory where channels-last memory would crash."""
+    original(self, cfg)
+    keep_contiguous(self, cfg)
+
+
+def keep_classifier_contiguous(
+    original: Any,
+    self: Any,
+    backbone: Any,
+    cfg: DictConfig,
+    loss_func: Any = None,
+    mixup_func: Any = None,
+) -> None:
+    """Keep a linear classifier in contiguous memory where channels-last memory would crash."""
+    original(self, backbone, cfg, loss_func, mixup_func)
+    keep_contiguous(self, cfg)
+
+
+def whiten_in_full_precision(original: Any, self: Any, x: Any) -> Any:
+    """Whiten in float32 or wider, whatever the features are rounded to."""
+    with torch.autocast(x.device.type, enabled=False):
+        return original(self, x.to(torch.promote_types(x.dtype, torch.float32)))
 
 
 REPAIRS = (
@@ -82,11 +120,28 @@ REPAIRS = (
     Repair(
         "trainer_settings",
         "Lightning 2 refuses the default strategy None, and a list of devices on the CPU. Eight "
-        'devices as a text, `devices: "8"`, scale the learning rate for one.',
+        'devices as a text, `devices: "8"`, scale the learning rate for one. `main_linear.py` '
+        "ignores `seed`.",
         (
             Wrap("args.pretrain", "add_and_assert_lightning_cfg", add_trainer_settings),
-            Wrap("args.linear", "add_and_assert_lightning_cfg", add_trainer_settings),
+            Wrap("args.linear", "add_and_assert_lightning_cfg", add_and_apply_trainer_settings),
         ),
+    ),
+    Repair(
+        "narrow_convolutions_on_the_cpu",
+        "A CPU process dies of a segmentation fault in `backward` when the network has a 1x1 "
+        "convolution with a stride and fewer than 16 input channels, as the stems of RepVGG and "
+        "MobileOne: PyTorch writes past its memory there if it is in channels-last format.",
+        (
+            Wrap("methods.base", "BaseMethod.__init__", keep_method_contiguous),
+            Wrap("methods.linear", "LinearModel.__init__", keep_classifier_contiguous),
+        ),
+    ),
+    Repair(
+        "whitening_in_full_precision",
+        "W-MSE in half precision on a CPU fails with `linalg.cholesky: the input is not "
+        "positive-definite`: the covariance is rounded to half precision, too.",
+        (Wrap("utils.whitening", "Whitening2d.forward", whiten_in_full_precision),),
     ),
     Repair(
         "warmup_cosine",
@@ -165,24 +220,32 @@ REPAIRS = (
         ),
     ),
     Repair(
-        "dali_on_the_cpu",
-        "DALI on the CPU asks for CUDA device 0. Without workers it has no thread. DeepCluster v2 "
-        "asks DALI's loader in vain how many images there are.",
+        "dali_pipelines",
+        "DALI ignores `seed`: every run has the same order of images and the same augmentations. "
+        "On several machines it numbers images by the local rank, so that SimCLR takes different "
+        "images for views of one, and ranks of different machines draw the same augmentations. On "
+        "the CPU it asks for CUDA device 0. Without workers it has no thread. DeepCluster v2 asks "
+        "DALI's loader in vain how many images there are.",
         (
             Wrap(
                 "data.dali_dataloader",
                 "PretrainPipelineBuilder.__init__",
-                dali_on_cpu.prepare_pretraining,
+                dali_pipelines.prepare_pretraining,
             ),
             Wrap(
                 "data.dali_dataloader",
                 "NormalPipelineBuilder.__init__",
-                dali_on_cpu.prepare_classification,
+                dali_pipelines.prepare_classification,
             ),
             Wrap(
                 "data.dali_dataloader",
                 "PretrainWrapper.__init__",
-                dali_on_cpu.tell_number_of_images,
+                dali_pipelines.tell_number_of_images,
+            ),
+            Wrap(
+                "data.dali_dataloader",
+                "PretrainDALIDataModule.setup",
+                dali_pipelines.number_by_global_rank,
             ),
         ),
         needs="nvidia.dali",

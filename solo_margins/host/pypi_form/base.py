@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from solo_margins.host.backbones import build_backbone_from
 from solo_margins.host.knn import UpdateOnlyMetric, compute
 from solo_margins.host.lightning import pl
+from solo_margins.host.memory_format import keep_contiguous
 from solo_margins.host.patches import Rebase, Replace
 from solo_margins.host.pypi_form import optim
 from solo_margins.host.pypi_form.backbones import BACKBONES
@@ -85,6 +86,7 @@ class BaseMethod(pl.LightningModule):
         if self.knn_eval:
             self.knn = WeightedKNNClassifier(k=self.knn_k, distance_fx=cfg.knn_eval.distance_func)
         self.no_channel_last: bool = cfg.performance.disable_channel_last
+        keep_contiguous(self, cfg)
         self.validation_step_outputs: list[dict[str, Any]] = []
 
     @staticmethod

@@ -13,6 +13,7 @@ from solo.methods import dali as loaders
 from solo.utils import dali_dataloader as pipelines
 
 from solo_margins.host import dali_files, dali_images, recipe
+from solo_margins.host.dali_pipelines import derived_seed, shuffled_by
 from solo_margins.host.lightning import pl
 from solo_margins.host.pypi_form.config import set_defaults
 
@@ -27,12 +28,13 @@ class _OnCpu(Pipeline):
 
 
 class _PretrainPipeline(pipelines.PretrainPipeline):
-    """Pretraining on visible images only."""
+    """Pretraining on visible images only, in an order that depends on the seed."""
 
     def __init__(self, data_path: Path, **kwargs: Any) -> None:
         super().__init__(data_path, **kwargs)
         if not kwargs["no_labels"] and not kwargs["encode_indexes_into_labels"]:
             self.reader = _reader(data_path, shuffled=True, **kwargs)
+        self.reader = shuffled_by(derived_seed(), self.reader)
 
 
 def _reader(data_path: Path, shuffled: bool, **kwargs: Any) -> Any:
@@ -57,6 +59,8 @@ class _ClassificationPipeline(pipelines.NormalPipeline):
     def __init__(self, data_path: Path, **kwargs: Any) -> None:
         super().__init__(data_path, **kwargs)
         self.reader = _reader(data_path, shuffled=not self.validation, **kwargs)
+        if not self.validation:
+            self.reader = shuffled_by(derived_seed(), self.reader)
         wanted = recipe.current() or recipe.ImageRecipe(
             224, recipe.IMAGENET_MEAN, recipe.IMAGENET_STD
         )
@@ -128,6 +132,7 @@ class _DALIDataModule(pl.LightningDataModule):
             "shard_id": self.trainer.global_rank,
             "num_shards": self.trainer.world_size,
             "num_threads": max(1, self.num_workers),
+            "seed": derived_seed(self.trainer.global_rank),
         }
 
     batch_size: int

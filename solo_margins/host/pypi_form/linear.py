@@ -12,6 +12,7 @@ from solo.utils.metrics import weighted_mean
 from torch import Tensor, nn
 
 from solo_margins.host.lightning import pl
+from solo_margins.host.memory_format import keep_contiguous
 from solo_margins.host.pypi_form import optim
 from solo_margins.host.pypi_form.config import set_defaults
 from solo_margins.host.pypi_form.metrics import accuracy_at_k
@@ -67,6 +68,7 @@ class LinearModel(pl.LightningModule):
         self.scheduler_interval: str = cfg.scheduler.interval
         self.finetune: bool = cfg.finetune
         self.no_channel_last: bool = cfg.performance.disable_channel_last
+        keep_contiguous(self, cfg)
         if not self.finetune:
             self.backbone.requires_grad_(False)
         self.validation_step_outputs: list[dict[str, Any]] = []

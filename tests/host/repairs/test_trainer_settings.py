@@ -1,6 +1,7 @@
 """Parsed configurations hold a strategy and devices that Lightning 2 accepts."""
 
 import pytest
+import torch
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 from solo.args.linear import parse_cfg as parse_linear
@@ -51,8 +52,32 @@ def test_the_trainer_takes_what_was_parsed(tmp_path, parse, devices, processes):
 
 
 @pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
+@pytest.mark.parametrize("devices", [[0], "1", 1, None])
+def test_the_trainer_takes_what_was_parsed_where_it_chooses_itself(tmp_path, parse, devices):
+    cfg = parse(configuration(tmp_path, devices=devices, accelerator="auto"))
+    trainer = Trainer(
+        accelerator=cfg.accelerator,
+        devices=cfg.devices,
+        strategy=cfg.strategy,
+        logger=False,
+        enable_checkpointing=False,
+    )
+    assert trainer.num_devices == 1
+
+
+@pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
 @pytest.mark.parametrize("devices", [8, "8", "0,1,2,3,4,5,6,7"])
 def test_a_number_of_gpus_is_a_list_of_them(tmp_path, parse, devices):
     cfg = parse(configuration(tmp_path, accelerator="gpu", devices=devices, strategy="ddp"))
     assert (cfg.devices, cfg.strategy) == (list(range(8)), "ddp")
     assert cfg.optimizer.lr == pytest.approx(LR * BATCH * 8 / 256)
+
+
+def test_a_linear_configuration_sets_the_seed(tmp_path):
+    """``main_linear.py`` does not, and draws its classifier's weights right after parsing."""
+    weights = []
+    for seed in (1, 1, 2):
+        parse_linear(configuration(tmp_path, devices=1, seed=seed))
+        weights.append(torch.nn.Linear(3, 3).weight)
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])

@@ -1,7 +1,11 @@
-"""DALI's pipelines where there is no CUDA, or no worker."""
+"""DALI's pipelines: the run's seed, global ranks, machines without CUDA, and no workers."""
 
 from __future__ import annotations
 
+import functools
+import os
+import random
+import warnings
 from typing import Any
 
 
@@ -22,7 +26,7 @@ def prepare_pretraining(
     encode_indexes_into_labels: bool = False,
     data_fraction: float = -1.0,
 ) -> None:
-    """Prepare a pipeline for pretraining that needs neither CUDA on the CPU nor a worker."""
+    """Prepare a pipeline for pretraining that follows the run's seed, on any device."""
     original(
         self,
         data_path,
@@ -39,6 +43,9 @@ def prepare_pretraining(
         encode_indexes_into_labels=encode_indexes_into_labels,
         data_fraction=data_fraction,
     )
+    self.seed = derived_seed(seed, shard_id)
+    if random_shuffle:
+        self.reader = shuffled_by(derived_seed(seed), self.reader)
     need_no_more_than_given(self)
 
 
@@ -56,7 +63,7 @@ def prepare_classification(
     seed: int = 12,
     data_fraction: float = -1.0,
 ) -> None:
-    """Prepare a pipeline for classification that needs neither CUDA on the CPU nor a worker."""
+    """Prepare a pipeline for classification that follows the run's seed, on any device."""
     original(
         self,
         data_path,
@@ -70,7 +77,36 @@ def prepare_classification(
         seed=seed,
         data_fraction=data_fraction,
     )
+    self.seed = derived_seed(seed, shard_id)
+    if not validation:
+        self.reader = shuffled_by(derived_seed(seed), self.reader)
     need_no_more_than_given(self)
+
+
+def derived_seed(*parts: int) -> int:
+    """Return a seed of 31 bits for these numbers and the seed of Lightning's ``seed_everything``.
+
+    Lightning keeps that one in the environment, where the processes that it starts find it too.
+    """
+    return random.Random(repr((os.environ.get("PL_GLOBAL_SEED"), *parts))).getrandbits(31)
+
+
+def shuffled_by(seed: int, reader: Any) -> Any:
+    """Return a reader whose order of images in every epoch depends on a seed.
+
+    All ranks must be given the same one: each reads its part of the common order.
+    """
+    if isinstance(reader, functools.partial):
+        # A solo-learn that has taken this repair up has done it already.
+        return reader
+    if "shuffle_after_epoch_seed" not in reader.schema.GetArgumentNames():
+        warnings.warn(
+            "DALI before 2.1 shuffles images in the same way whatever the seed; augmentations "
+            "follow the seed.",
+            stacklevel=2,
+        )
+        return reader
+    return functools.partial(reader, shuffle_after_epoch_seed=seed)
 
 
 def need_no_more_than_given(pipeline: Any) -> None:
@@ -103,3 +139,9 @@ def tell_number_of_images(
         **kwargs,
     )
     self.dataset = range(dataset_size)
+
+
+def number_by_global_rank(original: Any, self: Any, stage: Any = None) -> None:
+    """Let images of different machines have different numbers."""
+    original(self, stage)
+    self.train_loader.model_rank = self.shard_id
