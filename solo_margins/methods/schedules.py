@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from solo_margins.losses._checks import require_number
+from solo_margins.losses.checks import require_number
 
 KINDS = ("constant", "linear", "cosine")
 KEYS = ("kind", "from", "to", "epochs")

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from solo_margins.losses._checks import require_number
+from solo_margins.losses.checks import require_band, require_number
 from solo_margins.losses.margins import Margins
-from solo_margins.losses.polarization import require_band
 
 # YAML writes infinity as .inf; on Hydra's command line that stays a word.
 INFINITY_WORDS = (".inf", "inf", "infinity")
