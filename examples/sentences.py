@@ -36,7 +36,7 @@ from solo_margins.losses import (
     distance_polarization_loss_func,
     nnclr_margin_loss_func,
 )
-from solo_margins.losses.polarization import require_band
+from solo_margins.losses.checks import require_band
 from solo_margins.papers import Accuracy
 from solo_margins.reproduction.tables import shown
 

@@ -10,7 +10,7 @@ from typing import Any
 from solo_margins.lens import curves
 from solo_margins.lens.files import output_path
 from solo_margins.losses import Margins
-from solo_margins.losses._checks import require_number, require_temperature
+from solo_margins.losses.checks import require_number, require_temperature
 from solo_margins.losses.margins import FIELDS
 
 ENDINGS = (".png", ".pdf", ".svg")

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import Margins
-from solo_margins.losses._objectives import InfoNCE, RowTerms
+from solo_margins.losses.engine.objective import RowTerms, info_nce
+from solo_margins.losses.margins import ContrastSpec
 
 POINTS = 181
 TEMPERATURE = 0.2
@@ -55,7 +56,8 @@ def _rows(
     # The negatives that give the positive this probability when there are no margins.
     log_negatives = plain + torch.log1p(-q) - q.log()
     shifted = margins.similarity(cosine, sine) / temperature
-    return InfoNCE(margins, negatives_weight)(shifted, log_negatives, 1, 1)
+    spec = ContrastSpec(temperature, margins, negatives_weight)
+    return info_nce(shifted, log_negatives, spec)
 
 
 def positive_gradient(

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import Margins
-from solo_margins.losses._contrast import Contrast, positive_mass, positive_side, row_terms
-from solo_margins.losses._directions import angles_between
-from solo_margins.losses._objectives import RowTerms, weighted_log_sum
-from solo_margins.losses._observation import SeenContrast, SeenPairs
-from solo_margins.losses._positives import Positives
-from solo_margins.losses._pull import gradient_by_angle
+from solo_margins.losses.capture import CapturedContrast, CapturedPairs
+from solo_margins.losses.engine.contrastive import positive_dloss_dsim, positive_side, row_terms
+from solo_margins.losses.engine.geometry import angles_between, dloss_dangle
+from solo_margins.losses.engine.objective import RowTerms, weighted_log_sum
+from solo_margins.losses.engine.positives import Positives
+from solo_margins.losses.margins import ContrastSpec
 
 COLUMNS_IN_DETAIL = 4096
 """Negatives of a row that are looked at one by one; a queue may hold many more."""
@@ -54,21 +54,20 @@ class AngleGradients:
     temperature: float | None
 
 
-def of_contrast(seen: SeenContrast, max_rows: int) -> AngleGradients:
+def of_contrast(seen: CapturedContrast, max_rows: int) -> AngleGradients:
     """Return the gradients of a contrastive loss, of its first rows."""
     rows = _precise(seen.rows[:max_rows])
     columns = _precise(seen.columns)
-    setting = replace(seen.setting, weight=1.0, positives=_first(seen.setting.positives, len(rows)))
-    plain = replace(setting, margins=Margins(), objective=_without_margins(setting.objective))
-    positives = setting.positives
+    spec, positives = seen.spec, _first(seen.positives, len(rows))
+    plain = replace(spec, margins=Margins())
     cosine = rows @ columns.t()
     is_negative = torch.ones_like(cosine, dtype=torch.bool).scatter_(1, positives.excluded, False)
     # Margins change positives alone: what negatives contribute is the same with and without them.
-    log_negatives, shares = _negatives(cosine, is_negative, setting)
-    whole = slice(0, len(rows))
-    side, plain_side = (positive_side(rows, columns, each) for each in (setting, plain))
-    terms = row_terms(side, log_negatives, setting, whole)
-    plain_terms = row_terms(plain_side, log_negatives, plain, whole)
+    counts = positives.counts(len(columns), slice(0, len(rows)), rows.dtype)
+    log_negatives, shares = _negatives(cosine, is_negative, counts[1], spec)
+    side, plain_side = (positive_side(rows, columns, positives, each) for each in (spec, plain))
+    terms = row_terms(side.log_sum, log_negatives, counts, spec)
+    plain_terms = row_terms(plain_side.log_sum, log_negatives, counts, plain)
     valid = positives.valid
     kept = torch.ones_like(side.logits, dtype=torch.bool) if valid is None else valid
     has_positive = kept.any(dim=1)
@@ -77,29 +76,27 @@ def of_contrast(seen: SeenContrast, max_rows: int) -> AngleGradients:
     is_negative = is_negative[:, detail] & has_positive.unsqueeze(1)
     sine = (1.0 - cosine.square()).clamp_min(0.0).sqrt()
     # Of a long queue the part stands for the whole.
-    scale = len(columns) / cosine.shape[1] / setting.temperature
+    scale = len(columns) / cosine.shape[1] / spec.temperature
     spread = (shares.abs() * sine).masked_fill(~is_negative, 0.0).sum(dim=1) * scale
-    count = positives.count_negatives(whole, rows.dtype)
-    negatives = int(torch.as_tensor(count).max()) if len(rows) else 0
+    negatives = int(torch.as_tensor(counts[1]).max()) if len(rows) else 0
     return AngleGradients(
         positive_angle=side.angles.angle[kept],
         negative_angle=cosine[is_negative].clamp(-1.0, 1.0).acos(),
-        positive=_by_angle(side, terms, setting)[kept],
+        positive=_by_angle(side, terms, spec)[kept],
         positive_without=_by_angle(plain_side, plain_terms, plain)[kept],
         negative_sum=(terms.to_negatives * spread).sum(),
         negative_sum_without=(plain_terms.to_negatives * spread).sum(),
-        weight=setting.margins.angle_weight(side.angles.angle[kept])
-        / setting.margins.positive_scale,
+        weight=spec.margins.angle_weight(side.angles.angle[kept]) / spec.margins.positive_scale,
         q=(-terms.loss[has_positive]).exp().clamp(0.0, 1.0),
         loss=terms.loss[has_positive],
         positive_term=-side.log_sum[has_positive],
         candidates=negatives + 1,
-        margins=setting.margins,
-        temperature=setting.temperature,
+        margins=spec.margins,
+        temperature=spec.temperature,
     )
 
 
-def of_pairs(seen: SeenPairs, max_rows: int) -> AngleGradients:
+def of_pairs(seen: CapturedPairs, max_rows: int) -> AngleGradients:
     """Return the gradients of a loss without negatives, of its first rows."""
     rows, targets = _precise(seen.rows[:max_rows]), _precise(seen.targets[:max_rows])
     angles = angles_between(rows, targets)
@@ -111,7 +108,7 @@ def of_pairs(seen: SeenPairs, max_rows: int) -> AngleGradients:
     return AngleGradients(
         positive_angle=angles.angle,
         negative_angle=(rows @ targets.t())[others].clamp(-1.0, 1.0).acos(),
-        positive=gradient_by_angle(angles, margins, torch.ones_like(weight)).abs(),
+        positive=dloss_dangle(angles, margins, torch.ones_like(weight)).abs(),
         positive_without=angles.sine,
         negative_sum=nothing,
         negative_sum_without=nothing,
@@ -132,23 +129,19 @@ def _precise(vectors: Tensor) -> Tensor:
 
 def _first(positives: Positives, rows: int) -> Positives:
     """Return the positives of the first rows."""
-    negatives = positives.negatives
     return replace(
         positives,
         columns=positives.columns[:rows],
         valid=None if positives.valid is None else positives.valid[:rows],
         excluded=positives.excluded[:rows],
         mirrored=None,
-        negatives=negatives if isinstance(negatives, int) else negatives[:rows],
         vectors=None if positives.vectors is None else _precise(positives.vectors),
     )
 
 
-def _without_margins(objective: Any) -> Any:
-    return replace(objective, margins=Margins())
-
-
-def _negatives(cosine: Tensor, is_negative: Tensor, setting: Contrast) -> tuple[Tensor, Tensor]:
+def _negatives(
+    cosine: Tensor, is_negative: Tensor, count: Tensor | int, spec: ContrastSpec
+) -> tuple[Tensor, Tensor]:
     """Return the negatives' log-sum by row, and each one's share in what goes to all of its row.
 
     Hard negatives are weighted by terms that depend on the logits themselves, so that a share may
@@ -156,14 +149,13 @@ def _negatives(cosine: Tensor, is_negative: Tensor, setting: Contrast) -> tuple[
     """
 
     def sharpened(sharpness: float) -> Tensor:
-        return (cosine * (sharpness / setting.temperature)).masked_fill(~is_negative, -torch.inf)
+        return (cosine * (sharpness / spec.temperature)).masked_fill(~is_negative, -torch.inf)
 
-    hardness = setting.objective.hardness
+    hardness = spec.beta
     sharp = sharpened(1.0 + hardness)
     if hardness == 0.0:
         return sharp.logsumexp(dim=1), _softmax(sharp)
     flat = sharpened(hardness)
-    count = setting.positives.count_negatives(slice(0, len(cosine)), cosine.dtype)
     log_sum = weighted_log_sum(sharp.logsumexp(dim=1), flat.logsumexp(dim=1), count)
     return log_sum, (1.0 + hardness) * _softmax(sharp) - hardness * _softmax(flat)
 
@@ -172,7 +164,7 @@ def _softmax(logits: Tensor) -> Tensor:
     return logits.softmax(dim=1).nan_to_num(0.0)  # a row without negatives
 
 
-def _by_angle(side: Any, terms: RowTerms, setting: Contrast) -> Tensor:
+def _by_angle(side: Any, terms: RowTerms, spec: ContrastSpec) -> Tensor:
     """Return the size of the gradient by the angle of each positive, (N, P)."""
-    mass = positive_mass(side, terms, setting)
-    return gradient_by_angle(side.angles, setting.margins, mass).abs()
+    dloss_dsim = positive_dloss_dsim(side, terms, spec)
+    return dloss_dangle(side.angles, spec.margins, dloss_dsim).abs()

@@ -32,9 +32,9 @@ from torch import Tensor
 
 from solo_margins.lens.gradients import AngleGradients, of_contrast, of_pairs
 from solo_margins.lens.records import Histogram
-from solo_margins.losses._directions import unit_vectors
-from solo_margins.losses._observation import Seen, SeenContrast
+from solo_margins.losses.capture import Captured, CapturedContrast
 from solo_margins.losses.margins import Margins
+from solo_margins.losses.plain import unit_vectors
 
 BINS = 60
 MAX_ROWS = 256
@@ -56,7 +56,7 @@ class Measured:
 
 @torch.no_grad()
 def measure(
-    seen: Sequence[Seen],
+    seen: Sequence[Captured],
     projections: Tensor | None = None,
     features: Tensor | None = None,
     band: tuple[float, float] | None = None,
@@ -77,7 +77,7 @@ def measure(
     histograms: dict[str, Histogram] = {}
     share = max(1, max_rows // max(1, len(seen)))
     found = [
-        of_contrast(one, share) if isinstance(one, SeenContrast) else of_pairs(one, share)
+        of_contrast(one, share) if isinstance(one, CapturedContrast) else of_pairs(one, share)
         for one in seen
     ]
     if found:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from solo_margins import losses
 from solo_margins.host.training_step import losses_in, step_with_losses
-from solo_margins.losses._observation import Seen, observing
+from solo_margins.losses.capture import Captured, capture
 
 COUNTERPARTS: dict[str, Callable[..., Tensor]] = {
     "simclr_loss_func": losses.simclr_margin_loss_func,
@@ -35,7 +35,7 @@ NOT_OURS = ("simplified",)
 class Sight:
     """What was seen of one training step."""
 
-    compared: list[Seen] = field(default_factory=list)
+    compared: list[Captured] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     """Of the student's backbone, one view after the other."""
     projections: list[Tensor] = field(default_factory=list)
@@ -63,7 +63,7 @@ def watching(module: Any) -> Iterator[Sight]:
     """
     sight = Sight()
     with ExitStack() as stack:
-        sight.compared = stack.enter_context(observing())
+        sight.compared = stack.enter_context(capture())
         for name, outputs in (("backbone", sight.features), ("projector", sight.projections)):
             part = getattr(module, name, None)
             if isinstance(part, nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from solo_margins.losses._checks import require_choice, require_number
+from solo_margins.losses.checks import require_choice, require_number
 from solo_margins.losses.margins import Margins
 from solo_margins.methods.settings import Polarization
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from solo_margins.losses._checks import require_choice, require_number
+from solo_margins.losses.checks import require_choice, require_number
 from solo_margins.losses.polarization import require_band
 
 

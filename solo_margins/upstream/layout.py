@@ -18,7 +18,7 @@ SETTINGS_OF_METHODS = ("schedules", "settings")
 STAYS_HERE = (
     "solo_margins.lens",
     "solo_margins.numerics",
-    "solo_margins.losses._observation",
+    "solo_margins.losses.capture",
     "solo_margins.host.training_step",
     "solo_margins.methods.variants",
 )

@@ -16,7 +16,7 @@ from solo_margins.losses import (
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
 )
-from solo_margins.losses._observation import observing
+from solo_margins.losses.capture import capture
 
 SETTINGS = [
     Margins(),
@@ -58,7 +58,7 @@ def by_angle(angle, is_positive, is_negative, temperature, margins):
 @pytest.mark.parametrize("margins", SETTINGS, ids=str)
 def test_query_and_key(margins):
     query, key = vectors(9), vectors(9, seed=1)
-    with observing() as seen:
+    with capture() as seen:
         loss = mocov3_margin_loss_func(query, key, 0.3, margins)
     [one] = seen
     found = of_contrast(one, max_rows=9)
@@ -79,7 +79,7 @@ def test_query_and_key(margins):
 @pytest.mark.parametrize("margins", SETTINGS, ids=str)
 def test_three_views_of_every_image(margins):
     z, ids = vectors(12), torch.arange(4).repeat(3)
-    with observing() as seen:
+    with capture() as seen:
         loss = simclr_margin_loss_func(z, ids, 0.4, margins)
     found = of_contrast(seen[0], max_rows=100)
     angle = (unit(z) @ unit(z).t()).clamp(-1, 1).acos()
@@ -95,7 +95,7 @@ def test_three_views_of_every_image(margins):
 
 def test_only_the_first_rows_are_looked_at():
     query, key = vectors(9), vectors(9, seed=1)
-    with observing() as seen:
+    with capture() as seen:
         mocov3_margin_loss_func(query, key, 0.3)
     whole, part = of_contrast(seen[0], 9), of_contrast(seen[0], 4)
     torch.testing.assert_close(part.positive, whole.positive[:4])
@@ -105,7 +105,7 @@ def test_only_the_first_rows_are_looked_at():
 
 def test_a_queue_is_looked_at_as_a_whole():
     query, key, queue = vectors(5), vectors(5, seed=1), vectors(6, 5000, seed=2)
-    with observing() as seen:
+    with capture() as seen:
         loss = mocov2plus_margin_loss_func(query, key, queue, 0.5)
     found = of_contrast(seen[0], 5)
     torch.testing.assert_close(found.loss.mean(), loss)
@@ -121,7 +121,7 @@ def test_a_queue_is_looked_at_as_a_whole():
 
 def test_labels_without_a_partner_count_for_nothing():
     z, ids = vectors(5), torch.tensor([0, 0, 1, 2, 3])
-    with observing() as seen:
+    with capture() as seen:
         loss = simclr_margin_loss_func(z, ids, 0.4)
     found = of_contrast(seen[0], 5)
     assert len(found.positive) == len(found.loss) == len(found.q) == 2
@@ -138,7 +138,7 @@ def test_labels_without_a_partner_count_for_nothing():
 def test_corrected_negatives(loss_func, settings):
     """The gradient by a vector is made of those by its angles: compare their total effect."""
     z, ids = unit(vectors(10)).requires_grad_(), torch.arange(5).repeat(2)
-    with observing() as seen:
+    with capture() as seen:
         loss = loss_func(z, ids, 0.5, **settings)
     found = of_contrast(seen[0], 10)
     torch.testing.assert_close(found.loss.mean(), loss.detach())
@@ -170,7 +170,7 @@ def test_corrected_negatives(loss_func, settings):
 )
 def test_pairs_without_negatives(margins):
     p, z = vectors(7), vectors(7, seed=1)
-    with observing() as seen:
+    with capture() as seen:
         loss = byol_curv_loss_func(p, z, margins)
     found = of_pairs(seen[0], 7)
     angle = torch.nn.functional.cosine_similarity(p, z).acos()
@@ -187,9 +187,9 @@ def test_pairs_without_negatives(margins):
 
 def test_whoever_does_not_look_costs_nothing_and_two_may_look():
     query, key = vectors(4), vectors(4, seed=1)
-    with observing() as outer:
+    with capture() as outer:
         mocov3_margin_loss_func(query, key)
-        with observing() as inner:
+        with capture() as inner:
             mocov3_margin_loss_func(query, key)
     mocov3_margin_loss_func(query, key)
     assert (len(outer), len(inner)) == (2, 1)
@@ -197,7 +197,7 @@ def test_whoever_does_not_look_costs_nothing_and_two_may_look():
 
 def test_what_is_seen_carries_no_gradient():
     query = vectors(4).requires_grad_()
-    with observing() as seen:
+    with capture() as seen:
         loss = mocov3_margin_loss_func(query, vectors(4, seed=1), margins=SETTINGS[1])
     assert not seen[0].rows.requires_grad
     loss.backward()

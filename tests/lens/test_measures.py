@@ -12,7 +12,7 @@ from solo_margins.losses import (
     distance_polarization_with_count,
     mocov3_margin_loss_func,
 )
-from solo_margins.losses._observation import observing
+from solo_margins.losses.capture import capture
 
 PLAIN = Margins()
 
@@ -25,7 +25,7 @@ def batch(rows=64, width=16, noise=0.3, seed=0):
 
 def measured(margins=PLAIN, noise=0.3, temperature=0.2, **settings):
     query, key = batch(noise=noise)
-    with observing() as seen:
+    with capture() as seen:
         mocov3_margin_loss_func(query, key, temperature, margins)
     return measure(seen, **settings)
 
@@ -106,7 +106,7 @@ def test_separation_counts_pairs():
 
 def test_without_negatives_everything_goes_to_positives():
     query, key = batch()
-    with observing() as seen:
+    with capture() as seen:
         byol_curv_loss_func(query, key, Margins(curvature=1.0))
     found = measure(seen)
     assert found.scalars["positive_gradient_share"] == 1.0

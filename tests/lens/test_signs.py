@@ -8,7 +8,7 @@ import torch
 from solo_margins.lens.measures import Measured, measure
 from solo_margins.lens.signs import PATIENCE, Signs
 from solo_margins.losses import Margins, mocov3_margin_loss_func
-from solo_margins.losses._observation import observing
+from solo_margins.losses.capture import capture
 
 
 def healthy(**changes):
@@ -124,7 +124,7 @@ def test_collapsed_vectors_are_recognised():
     generator = torch.Generator().manual_seed(0)
     place = torch.ones(64, 16) + 1e-4 * torch.randn(64, 16, generator=generator)
     other = torch.ones(64, 16) + 1e-4 * torch.randn(64, 16, generator=generator)
-    with observing() as seen:
+    with capture() as seen:
         mocov3_margin_loss_func(place, other, 0.2)
     collapsed = measure(seen, features=place)
     names = {name for name, _ in told(Signs(), collapsed, times=PATIENCE)}

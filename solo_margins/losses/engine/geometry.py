@@ -6,12 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from solo_margins.losses._first_order import differentiable_once
-
-
-def smallest_norm(dtype: torch.dtype) -> float:
-    """Return the norm below which a vector of this dtype has no direction."""
-    return 1e-12 if dtype == torch.float32 else torch.finfo(dtype).tiny
+from solo_margins.losses import plain
+from solo_margins.losses.engine.function import plain_gradients
+from solo_margins.losses.margins import Margins
 
 
 def _is_ordinary(length: Tensor) -> bool:
@@ -39,37 +36,33 @@ class _UnitVectors(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return the rows of ``x`` at length one."""
-        compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-        wide = x.to(compute)
+        wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
         length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
         if _is_ordinary(length):
             inverse = length.reciprocal_()
             unit = wide * inverse
         else:
-            unit, inverse = _careful_unit(wide, smallest_norm(x.dtype))
-        ctx.save_for_backward(unit, inverse)
-        ctx.dtype = x.dtype
+            unit, inverse = _careful_unit(wide, plain.smallest_norm(x.dtype))
+        ctx.save_for_backward(x, unit, inverse)
         return unit
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, upstream: Tensor) -> Tensor | None:
         """Project the gradient onto the sphere, undo the scale, saturate instead of overflowing."""
-        unit, inverse_norm = ctx.saved_tensors
-        radial = torch.linalg.vecdot(gradient, unit).unsqueeze(1)
-        tangent = torch.addcmul(gradient, unit, radial, value=-1.0).mul_(inverse_norm)
-        limit = torch.finfo(ctx.dtype).max
-        return tangent.clamp_(-limit, limit).to(ctx.dtype)
+        x, unit, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            return plain_gradients(plain.unit_vectors, [x], [True], upstream)[0]
+        radial = torch.linalg.vecdot(upstream, unit).unsqueeze(1)
+        tangent = torch.addcmul(upstream, unit, radial, value=-1.0).mul_(inverse)
+        limit = torch.finfo(x.dtype).max
+        return tangent.clamp_(-limit, limit).to(x.dtype)
 
 
-def unit_vectors(x: Tensor) -> Tensor:
-    """Return the rows of ``x`` at length one, in float64 for float64 and in float32 otherwise.
-
-    A row shorter than ``smallest_norm`` has no direction: it becomes zero and so does its gradient.
-    """
-    unit: Tensor = _UnitVectors.apply(x)
-    return unit
+def unit_vectors(*embeddings: Tensor) -> list[Tensor]:
+    """Return the rows of all embeddings at length one, in one dtype; see the plain form."""
+    units = [_UnitVectors.apply(x) for x in embeddings]
+    common = torch.float64 if any(u.dtype == torch.float64 for u in units) else torch.float32
+    return [u.to(common) for u in units]
 
 
 class Angles(NamedTuple):
@@ -81,7 +74,7 @@ class Angles(NamedTuple):
     side: Tensor  # +1 where the angle is at most π/2, else -1
 
 
-def difference(first: Tensor, second: Tensor, side: Tensor) -> Tensor:
+def chord(first: Tensor, second: Tensor, side: Tensor) -> Tensor:
     """Return ``second - side * first``, which points from first to second up to a radial part."""
     return torch.addcmul(second, first, side.unsqueeze(-1), value=-1.0)
 
@@ -94,7 +87,7 @@ def angles_between(first: Tensor, second: Tensor) -> Angles:
     """
     dot = torch.linalg.vecdot(first, second)
     side = torch.ones_like(dot).copysign_(dot)
-    half = torch.linalg.vector_norm(difference(first, second, side), dim=-1).mul_(0.5)
+    half = torch.linalg.vector_norm(chord(first, second, side), dim=-1).mul_(0.5)
     # Exactly 0 is a right angle, also where a zero vector is the reason.
     half = half.masked_fill_(dot == 0, math.sqrt(0.5))
     square = half.square()
@@ -106,3 +99,29 @@ def angles_between(first: Tensor, second: Tensor) -> Angles:
         sine=(1.0 - square).sqrt_().mul_(half).mul_(2.0),
         side=side,
     )
+
+
+def dloss_dangle(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor:
+    """Return the derivative of a loss by the angle of each pair, scale and curvature applied.
+
+    Args:
+        angles: the angles of the pairs.
+        margins: the margins.
+        dloss_dsim: the derivative of the loss by the similarity with margins of each pair.
+    """
+    slope = margins.slope(angles.cosine, angles.sine)
+    return -dloss_dsim * slope * margins.angle_weight(angles.angle)
+
+
+def positive_grad(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor:
+    """Return the factor of each pair's chord in the gradient by its first vector.
+
+    That is minus the derivative by the angle, divided by the angle's sine. The chord has the
+    length of the sine: the quotient may grow as the angle goes to 0 or π, the product is bounded.
+    """
+    by_angle = dloss_dangle(angles, margins, dloss_dsim)
+    info = torch.finfo(by_angle.dtype)
+    factor = -by_angle / angles.sine.clamp_min(info.eps**2)
+    # A bound far beyond any use that keeps sums of products finite.
+    limit = info.max**0.75
+    return factor.clamp(-limit, limit)

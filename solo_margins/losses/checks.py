@@ -4,8 +4,16 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def is_compiling() -> bool:
+    """Tell whether ``torch.compile`` is tracing, where no value of a tensor can be looked at."""
+    # torch 2.1 and 2.2 have it under a private name only.
+    ask = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+    return bool(ask())
 
 
 def require_number(
@@ -44,6 +52,19 @@ def require_temperature(temperature: Any) -> float:
     return require_number("temperature", temperature, "a number > 0", low=0.0, open_low=True)
 
 
+def require_band(lower: Any, upper: Any) -> tuple[float, float]:
+    """Return both ends of a band of distances as floats, or raise ``ValueError``."""
+    allowed = "a number with 0 < lower < upper < 1"
+    for name, value in (("lower", lower), ("upper", upper)):
+        require_number(name, value, allowed, low=0.0, high=1.0, open_low=True, open_high=True)
+    if lower >= upper:
+        raise ValueError(
+            "lower and upper must be numbers with 0 < lower < upper < 1, "
+            f"got {lower!r} and {upper!r}"
+        )
+    return float(lower), float(upper)
+
+
 def require_tile_size(tile_size: Any) -> None:
     """Raise ``ValueError`` unless ``tile_size`` is None or a positive integer."""
     if tile_size is None:
@@ -55,7 +76,7 @@ def require_tile_size(tile_size: Any) -> None:
 def require_embeddings(name: str, value: Any, height: str = "N", width: str = "D") -> None:
     """Raise ``ValueError`` unless ``value`` is a non-empty floating point tensor of two axes."""
     shape = f"({height}, {width})"
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor of shape {shape}, got {type(value).__name__}")
     if value.dtype not in FLOATING:
         listed = ", ".join(str(dtype) for dtype in FLOATING)
@@ -67,9 +88,7 @@ def require_embeddings(name: str, value: Any, height: str = "N", width: str = "D
         )
 
 
-def require_same_shape(
-    name: str, value: torch.Tensor, other_name: str, other: torch.Tensor
-) -> None:
+def require_same_shape(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
     """Raise ``ValueError`` unless both are (N, D) tensors of one shape on one device."""
     require_embeddings(name, value)
     require_embeddings(other_name, other)
@@ -81,9 +100,7 @@ def require_same_shape(
     _require_same_device(name, value, other_name, other)
 
 
-def _require_same_device(
-    name: str, value: torch.Tensor, other_name: str, other: torch.Tensor
-) -> None:
+def _require_same_device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
     if value.device != other.device:
         raise ValueError(
             f"{name} and {other_name} must be on the same device, "
@@ -91,31 +108,20 @@ def _require_same_device(
         )
 
 
-def require_queue(queue: Any, query: torch.Tensor) -> None:
-    """Raise ``ValueError`` unless ``queue`` is (D, K) with the D and the device of ``query``."""
-    require_embeddings("queue", queue, "D", "K")
-    if queue.shape[0] != query.shape[1]:
+def require_width(name: str, value: Any, axes: str, other_name: str, other: Tensor) -> None:
+    """Raise ``ValueError`` unless ``value``, with axes such as "PD", is as wide as ``other``."""
+    require_embeddings(name, value, *axes)
+    if value.shape[axes.index("D")] != other.shape[1]:
         raise ValueError(
-            f"queue must have shape (D, K) with D = {query.shape[1]}, the width of query, "
-            f"got {tuple(queue.shape)}"
+            f"{name} must have shape ({', '.join(axes)}) with D = {other.shape[1]}, "
+            f"the width of {other_name}, got {tuple(value.shape)}"
         )
-    _require_same_device("queue", queue, "query", query)
+    _require_same_device(name, value, other_name, other)
 
 
-def require_prototypes(prototypes: Any, z: torch.Tensor) -> None:
-    """Raise ``ValueError`` unless ``prototypes`` is (P, D) with the D and the device of ``z``."""
-    require_embeddings("prototypes", prototypes, "P", "D")
-    if prototypes.shape[1] != z.shape[1]:
-        raise ValueError(
-            f"prototypes must have shape (P, D) with D = {z.shape[1]}, the width of z, "
-            f"got {tuple(prototypes.shape)}"
-        )
-    _require_same_device("prototypes", prototypes, "z", z)
-
-
-def _require_integers(name: str, what: str, value: Any, z: torch.Tensor) -> None:
+def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
     """Raise ``ValueError`` unless ``value`` holds one integer for each row of ``z``."""
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor of shape (N,), got {type(value).__name__}")
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise ValueError(f"{name} must have an integer dtype, got {value.dtype}")
@@ -127,14 +133,11 @@ def _require_integers(name: str, what: str, value: Any, z: torch.Tensor) -> None
     _require_same_device(name, value, "z", z)
 
 
-def require_indexes(indexes: Any, z: torch.Tensor) -> None:
-    """Raise ``ValueError`` unless ``indexes`` holds one integer id for each row of ``z``."""
-    _require_integers("indexes", "id", indexes, z)
-
-
-def require_assignments(assignments: Any, z: torch.Tensor, prototypes: torch.Tensor) -> None:
+def require_assignments(assignments: Any, z: Tensor, prototypes: Tensor) -> None:
     """Raise ``ValueError`` unless ``assignments`` holds a prototype's number, or -1, a row."""
-    _require_integers("assignments", "prototype", assignments, z)
+    require_integers("assignments", "prototype", assignments, z)
+    if is_compiling():
+        return
     smallest, largest = (int(number) for number in torch.aminmax(assignments))
     if smallest < -1 or largest >= prototypes.shape[0]:
         wrong = smallest if smallest < -1 else largest
