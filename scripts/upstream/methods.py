@@ -57,7 +57,9 @@ def _add_method(checkout: Checkout, name: str, places: dict[str, str]) -> None:
     module, class_name = OUR_METHODS[name].split(":")
     [parent_class] = set(re.findall(r"super\(host\.(\w+), self\)", text_of(module)))
     if parent_class not in places:
-        raise UpstreamError(f"{checkout.folder} has no method {parent_class}, which {name} extends.")
+        raise UpstreamError(
+            f"{checkout.folder} has no method {parent_class}, which {name} extends."
+        )
     parent = places[parent_class].rpartition(".")[2]
     text = with_import(checkout.read(METHODS_FILE), place_of(module), class_name)
     text = with_entry(text, "METHODS = {", f'"{name}": {class_name}')

@@ -38,7 +38,7 @@ LIKE = {
 }
 """Losses that equal one of solo-learn's without margins, on unit vectors."""
 
-DESCENT = '''import torch
+DESCENT = """import torch
 import torch.nn.functional as F  # noqa: F401
 from solo.losses import {imported}
 from solo.utils.margins import Margins  # noqa: F401
@@ -59,9 +59,9 @@ def test_{name}():
         {trained}.grad = None
 
     assert loss < initial_loss
-'''
+"""
 
-LIKE_PARENT = '''
+LIKE_PARENT = """
 
 def test_{name}_without_margins():
     b, f = 32, 128
@@ -76,9 +76,9 @@ def test_{name}_without_margins():
 
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(grad, expected_grad, rtol=1e-3, atol=1e-5)
-'''
+"""
 
-METHOD = '''import pytest
+METHOD = """import pytest
 import torch
 from lightning.pytorch import seed_everything
 from solo.methods import {cls}, {parent_cls}
@@ -155,7 +155,7 @@ def test_{name}_refuses_wrong_settings():
     cfg.method_kwargs.margins = {{"scale": 2.0}}
     with pytest.raises(ValueError, match="scale"):
         {cls}(cfg)
-'''
+"""
 
 EXTRA = {
     "mocov2plus": {"queue_size": 16},

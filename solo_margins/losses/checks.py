@@ -47,6 +47,13 @@ def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
+def require_count(name: str, value: Any) -> int:
+    """Return ``value``, or raise ``ValueError`` unless it is a whole number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+    return value
+
+
 def require_temperature(temperature: Any) -> float:
     """Return the temperature as a float, or raise ``ValueError``."""
     return require_number("temperature", temperature, "a number > 0", low=0.0, open_low=True)

@@ -6,10 +6,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.configuration import running_program
-from solo_margins.losses.margins import FIELDS
 from solo_margins.config import read
+from solo_margins.configuration import running_program
 from solo_margins.losses import Margins
+from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import Negatives, Polarization
 from solo_margins.recipes import CELLS, are_data_of_papers
 

@@ -17,14 +17,13 @@ def missing_callbacks(module: Any) -> list[Any]:
     """Return the callbacks of a module's run that its trainer does not have yet."""
     from solo_margins.lens.callback import Lens
     from solo_margins.lens.settings import LensSettings
-    from solo_margins.methods.run_check import MarginRunCheck
     from solo_margins.methods.margin_method import MarginMethod
-    from solo_margins.numerics.callback import FiniteSteps
-    from solo_margins.numerics.settings import NumericsSettings
+    from solo_margins.methods.run_check import MarginRunCheck
+    from solo_margins.runner.nonfinite import GuardSettings, NonFiniteGuard
 
     wanted: list[Any] = []
     if isinstance(module, MarginMethod):
-        wanted += [MarginRunCheck(), FiniteSteps(read(module.cfg, "numerics", NumericsSettings))]
+        wanted += [MarginRunCheck(), NonFiniteGuard(read(module.cfg, "numerics", GuardSettings))]
     settings = read(module.cfg, "lens", LensSettings)
     if settings.enabled:
         wanted.append(Lens(settings))

@@ -18,11 +18,10 @@ from solo_margins.host.checkpoint_files import remove_previous
 from solo_margins.host.checkpoint_io import DirectCheckpointIO
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LensSettings
-from solo_margins.numerics.callback import FiniteSteps
-from solo_margins.numerics.settings import NumericsSettings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
 from solo_margins.runner.faults import SkippedImagesReport, faults_explained
 from solo_margins.runner.interruption import InterruptGuard, StopRequested, requeue
+from solo_margins.runner.nonfinite import GuardSettings, NonFiniteGuard
 from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, explained
 from solo_margins.runner.repeatable import RepeatableBatches, RepeatableSteps
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
@@ -53,11 +52,7 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         callbacks = [
             guard,
             _repeatable_steps(cfg, data),
-            FiniteSteps(
-                read(cfg, "numerics", NumericsSettings),
-                run.folder,
-                saves_state=cfg.checkpoint.enabled,
-            ),
+            NonFiniteGuard(read(cfg, "numerics", GuardSettings), cfg.checkpoint.enabled),
             GradientNorm(),
             SkippedImagesReport(data, run.folder),
         ]

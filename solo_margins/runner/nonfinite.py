@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from solo_margins.host.checkpointing import run_folder
 from solo_margins.losses.checks import require_choice, require_count
-from solo_margins.training.checkpoints import run_folder
 
 STATE_SUFFIX = ".state"
 """Of the state that is saved for inspection: neither auto-resume nor evaluation takes it."""

@@ -12,9 +12,14 @@ from older_torch import needs_float16_on_cpus
 from omegaconf import OmegaConf
 
 from solo_margins import host, runner
-from solo_margins.numerics.callback import FiniteSteps, NotFinite
-from solo_margins.numerics.settings import NumericsSettings, numerics_settings
+from solo_margins.config import read
 from solo_margins.runner.checkpoints import find_checkpoint
+from solo_margins.runner.nonfinite import (
+    GuardSettings,
+    NonFiniteError,
+    NonFiniteGuard,
+    is_nonfinite,
+)
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 
@@ -94,13 +99,11 @@ def test_large_finite_gradients_are_no_fault(spoiled, monkeypatch):
     assert torch.isfinite(torch.tensor(1e30))
     network = torch.nn.Linear(2, 1, bias=False)
     network.weight.grad = torch.full((1, 2), 1e30)
-    from solo_margins.numerics.callback import _is_broken
-
-    assert _is_broken(torch.tensor(1.0), network, scaled=False) == (False, False)
+    assert is_nonfinite(torch.tensor(1.0), network, scaled=False) == (False, False)
     network.weight.grad[0, 0] = float("inf")
-    assert _is_broken(torch.tensor(1.0), network, scaled=False) == (True, True)
-    assert _is_broken(torch.tensor(1.0), network, scaled=True) == (False, False)
-    assert _is_broken(torch.tensor(float("nan")), network, scaled=True)[0]
+    assert is_nonfinite(torch.tensor(1.0), network, scaled=False) == (True, True)
+    assert is_nonfinite(torch.tensor(1.0), network, scaled=True) == (False, False)
+    assert is_nonfinite(torch.tensor(float("nan")), network, scaled=True)[0]
 
 
 # skip
@@ -133,7 +136,7 @@ def trained(cfg, trainer, loaders, witness, **settings):
     cfg = host.parse_pretrain_cfg(cfg)
     host.pl.seed_everything(3)
     model = host.METHODS[cfg.method](cfg)
-    steps = FiniteSteps(NumericsSettings("skip", 2), Path(settings.pop("folder")))
+    steps = NonFiniteGuard(GuardSettings("skip", 2))
     train, _ = loaders(cfg)
     fit = trainer(cfg, [steps, witness], max_epochs=1, **settings)
     fit.fit(model, train)
@@ -156,7 +159,7 @@ def test_a_skipped_step_changes_nothing(
     cfg.method_kwargs.queue_size = 16
     witness = Witness()
     with caplog.at_level(logging.WARNING):
-        steps, model = trained(cfg, trainer, loaders, witness, folder=tmp_path)
+        steps, model = trained(cfg, trainer, loaders, witness)
     assert steps.skipped == 1
     assert witness.steps[:3] == [0, 1, 2], "a skipped step is a step of the schedule"
     whole = set(witness.states[1])
@@ -178,7 +181,7 @@ def test_an_accumulated_step_is_skipped_whole(raw_config, trainer, loaders, tmp_
     broken_numbers.register(calls=[3])
     cfg = raw_config("simclr_margin", "backbone.name=hiccup")
     witness = Witness()
-    how = {"accumulate_grad_batches": 2, "precision": precision, "folder": tmp_path}
+    how = {"accumulate_grad_batches": 2, "precision": precision}
     steps, _ = trained(cfg, trainer, loaders, witness, **how)
     assert steps.skipped == 1
     first, _, third, fourth = witness.states
@@ -197,7 +200,7 @@ def test_with_a_scaler_the_loss_alone_counts(raw_config, trainer, loaders, tmp_p
         broken_numbers.register(calls=[2, 3], kind=kind)
         cfg = raw_config("simclr_margin", "backbone.name=hiccup")
         witness = Witness()
-        steps, model = trained(cfg, trainer, loaders, witness, plugins=[plugin], folder=tmp_path)
+        steps, model = trained(cfg, trainer, loaders, witness, plugins=[plugin])
         assert steps.skipped == skipped
         assert all(p.isfinite().all() for p in model.parameters())
 
@@ -205,7 +208,7 @@ def test_with_a_scaler_the_loss_alone_counts(raw_config, trainer, loaders, tmp_p
 def test_neighbours_forget_a_skipped_step(raw_config, trainer, loaders, tmp_path):
     broken_numbers.register(calls=[2, 3])
     cfg = raw_config("simclr_margin", "backbone.name=hiccup", "knn_eval.enabled=true")
-    _, model = trained(cfg, trainer, loaders, Witness(), folder=tmp_path, max_steps=3)
+    _, model = trained(cfg, trainer, loaders, Witness(), max_steps=3)
     features = torch.cat(model.knn.train_features)
     assert len(features) == len(torch.cat(model.knn.train_targets)) == 2 * 2 * 8
     assert features.isfinite().all()
@@ -218,31 +221,31 @@ def test_skips_are_counted_logged_and_limited(spoiled, tmp_path, caplog):
         counts = [row.get("skipped_steps") for row in csv.DictReader(file)]
     assert [float(count) for count in counts if count] == [1, 2, 3]
     state = torch.load(result.checkpoint, weights_only=True)
-    assert [v for k, v in state["callbacks"].items() if "FiniteSteps" in k] == [{"skipped": 3}]
+    assert [v for k, v in state["callbacks"].items() if "NonFiniteGuard" in k] == [{"skipped": 3}]
     with pytest.raises(runner.SetupError, match=r"at step 4 .* after 2 skipped steps in a row"):
         runner.pretrain(spoiled(skip, calls=range(4, 12)))
 
 
 def test_settings_are_checked():
     def settings(**given):
-        return numerics_settings(OmegaConf.create({"numerics": given}))
+        return read(OmegaConf.create({"numerics": given}), "numerics", GuardSettings)
 
-    assert numerics_settings(OmegaConf.create({})) == NumericsSettings("stop", 10)
+    assert read(OmegaConf.create({}), "numerics", GuardSettings) == GuardSettings("stop", 10)
     for given, said in (
-        ({"on_nonfinite": "ignore"}, "must be one of stop, skip, got 'ignore'"),
+        ({"on_nonfinite": "ignore"}, "must be 'stop' or 'skip', got 'ignore'"),
         ({"max_consecutive_skips": 0}, "whole number above 0, got 0"),
         ({"max_skips": 1}, "its settings are on_nonfinite, max_consecutive_skips"),
     ):
         with pytest.raises(ValueError, match=said):
             settings(**given)
-    with pytest.raises(ValueError, match="numerics must be settings"):
-        numerics_settings(OmegaConf.create({"numerics": "skip"}))
+    with pytest.raises(ValueError, match="numerics must hold settings"):
+        read(OmegaConf.create({"numerics": "skip"}), "numerics", GuardSettings)
 
 
 def test_overrides_need_no_plus(composed):
     changes = ("numerics.on_nonfinite=skip", "numerics.max_consecutive_skips=3")
     cfg = composed("simclr_margin.yaml", *changes, "data.on_error=skip")
-    assert numerics_settings(cfg) == NumericsSettings("skip", 3)
+    assert read(cfg, "numerics", GuardSettings) == GuardSettings("skip", 3)
     assert composed("linear.yaml", *changes, "data.on_error=skip").data.on_error == "skip"
 
 
@@ -296,6 +299,6 @@ def test_the_programs_of_solo_learn_stop_too(raw_config, trainer, loaders, tmp_p
     cfg = host.parse_pretrain_cfg(raw_config("simclr_margin", "backbone.name=hiccup"))
     train, _ = loaders(cfg)
     fit = trainer(cfg, max_epochs=1)
-    with pytest.raises(NotFinite, match="Stopped at step 0 of method=simclr_margin"):
+    with pytest.raises(NonFiniteError, match="Stopped at step 0 of method=simclr_margin"):
         fit.fit(host.METHODS["simclr_margin"](cfg), train)
     assert (tmp_path / "nonfinite-step0.json").is_file()
