@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoint_settings import checkpoint_setting
 from solo_margins.data.digits import digits_folder
-from solo_margins.recipes import cell_name, probe_epochs, store_recipes
+from solo_margins.recipes import cell_name, probe_setting, store_recipes
 
 LAUNCHERS = {
     "joblib": ("sweep", "hydra-joblib-launcher"),
@@ -28,7 +28,7 @@ def install() -> None:
       trained with; a third argument is what to return where it has none
     - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
     - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
-    - ``${solo_margins.probe_epochs:<data>}``: the length of a linear probe
+    - ``${solo_margins.probe:<data>,<setting>,<default>}``: how a linear probe is trained
     - ``${solo_margins.first:<value>,<value>}``: the first of them that is not null
     """
     OmegaConf.register_new_resolver("solo_margins.digits", digits_folder, replace=True)
@@ -37,7 +37,7 @@ def install() -> None:
     )
     OmegaConf.register_new_resolver("solo_margins.patch_size", patch_size, replace=True)
     OmegaConf.register_new_resolver("solo_margins.cell", cell_name, replace=True)
-    OmegaConf.register_new_resolver("solo_margins.probe_epochs", probe_epochs, replace=True)
+    OmegaConf.register_new_resolver("solo_margins.probe", probe_setting, replace=True)
     OmegaConf.register_new_resolver(
         "solo_margins.first", lambda one, other: other if one is None else one, replace=True
     )

@@ -195,9 +195,19 @@ def default_variant(method: str, data: str) -> str:
     return "pos_curv" if are_data_of_papers(data) else "margins"
 
 
-def probe_epochs(data: str | None) -> int:
-    """Return for how many epochs a linear probe is trained: 90 on ImageNet, as MoCo v3 does."""
-    return 90 if data == "imagenet" else 100
+# The margins paper probes ImageNet as MoCo v3 does (its main_lincls.py), with crops from 0.08
+# whatever those of the pretraining were.
+_PROBE_ON = {"imagenet": {"max_epochs": 90, "lr": 0.1, "crop_min_scale": 0.08}}
+
+
+def probe_setting(data: str | None, name: str, default: Any) -> Any:
+    """Return a setting of the linear probe on some data, or the default for all other data.
+
+    Example:
+        >>> probe_setting("imagenet", "max_epochs", 100), probe_setting("cifar10", "lr", 1.0)
+        (90, 1.0)
+    """
+    return _PROBE_ON.get(data or "", {}).get(name, default)
 
 
 def cell_name(method: str, data: str, variant: str | None) -> str:

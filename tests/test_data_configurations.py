@@ -81,8 +81,37 @@ def test_imagenet_has_the_published_settings_of_each_method(composed):
     assert (simclr.optimizer.lr, simclr.optimizer.weight_decay) == (0.3, 1e-6)
     heads = simclr.method_kwargs
     assert (heads.proj_hidden_dim, heads.proj_output_dim, heads.temperature) == (2048, 128, 0.1)
+    assert heads.proj_batch_norm is heads.proj_last_batch_norm is True
     other = configured(composed, "simclr_margin", "imagenet100")
     assert len(other.augmentations) == 2, "SimCLR's own settings are those on ImageNet only"
+    assert other.method_kwargs.proj_last_batch_norm is False
+
+
+@pytest.mark.parametrize("data", EVERY)
+def test_statistics_are_those_of_all_gpus_where_recipes_are_for_several(composed, data):
+    cfg = configured(composed, "mocov3_margin", data)
+    # A literal: solo-learn hands the unresolved configuration to the trainer.
+    assert OmegaConf.to_container(cfg, resolve=False)["sync_batchnorm"] is (data in LARGE)
+
+
+@pytest.mark.parametrize("method", ["mocov3_margin", "simclr_margin"])
+def test_the_probe_on_imagenet_is_mocov3s(composed, tmp_path, method):
+    """MoCo v3 was pretrained with crops from 0.2, SimCLR with crops from 0.08."""
+    cfg = configured(composed, method, "imagenet")
+    (tmp_path / "args.json").write_text(json.dumps(OmegaConf.to_container(cfg, resolve=True)))
+    checkpoint = f"pretrained_feature_extractor={tmp_path}"
+    probe = composed("linear.yaml", "data=imagenet", "data.train_path=/images", checkpoint)
+    assert (probe.optimizer.name, probe.optimizer.lr, probe.optimizer.weight_decay) == (
+        "sgd",
+        0.1,
+        0.0,
+    )
+    assert (probe.optimizer.kwargs.momentum, probe.max_epochs) == (0.9, 90)
+    assert probe.data.augmentations.crop_min_scale == 0.08
+    elsewhere = composed("linear.yaml", "data=imagenet100", "data.train_path=/images", checkpoint)
+    assert (elsewhere.optimizer.lr, elsewhere.max_epochs) == (1.0, 100)
+    smallest = cfg.augmentations[0].rrc.crop_min_scale
+    assert elsewhere.data.augmentations.crop_min_scale == smallest
 
 
 @pytest.mark.parametrize("data", EVERY)

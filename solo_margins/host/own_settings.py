@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.host import OTHER_METHODS
+from solo_margins.host.settings import runs_on_cpu
 from solo_margins.losses.margins import Margins
 from solo_margins.registry import OUR_METHODS
 
@@ -37,6 +38,7 @@ WITHOUT_EFFECT = {
     "negatives": {"kind": "standard", "tau_plus": ..., "beta": ...},
     "symmetric": True,
     "proj_batch_norm": False,
+    "proj_last_batch_norm": False,
     "scale_by_temperature": True,
     "freeze_patch_embedding": False,
 }
@@ -53,9 +55,11 @@ def settle_recipe(cfg: DictConfig) -> DictConfig:
     """Return the configuration without settings that composed recipes leave over.
 
     Raises:
-        ValueError: it has settings that its method does not read; the message is one sentence.
+        ValueError: it has settings that its method does not read, or asks for batch statistics of
+            all GPUs on several CPU processes; the message is one sentence.
     """
     _refuse_settings_of_margin_methods(cfg)
+    _refuse_shared_statistics_on_cpus(cfg)
     _drop_absent_backbone_settings(cfg)
     _warn_about_long_warmup(cfg)
     _drop_settings_of_other_optimizers(cfg)
@@ -110,6 +114,23 @@ def _switched_on(kwargs: Mapping[str, Any]) -> Iterator[str]:
 def _is(value: Any, off: Any) -> bool:
     # Infinity may be a word: .inf or inf.
     return value is None or off in (..., value) or str(value).lstrip(".").lower() == str(off)
+
+
+def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
+    """Refuse ``sync_batchnorm=true`` where PyTorch would when training starts.
+
+    Without a process group it has no effect.
+    """
+    if not OmegaConf.select(cfg, "sync_batchnorm", default=False):
+        return
+    processes = len(cfg.devices) * cfg.get("num_nodes", 1)
+    has_group = processes > 1 or str(cfg.strategy).startswith("ddp")
+    if runs_on_cpu(cfg) and has_group:
+        raise ValueError(
+            f"sync_batchnorm=true needs GPUs, but this run has {processes} CPU process"
+            f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
+            "statistics of its own images."
+        )
 
 
 def _drop_absent_backbone_settings(cfg: DictConfig) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from torch import Tensor
+from torch import Tensor, nn
 
 from solo_margins import host
 from solo_margins.losses import (
@@ -35,14 +35,22 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
                 ``beta``. Defaults to standard.
             proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
                 false, as in solo-learn.
+            proj_last_batch_norm (bool): batch normalisation of the projector's output. Defaults to
+                false, as in solo-learn.
             proj_output_dim, proj_hidden_dim, temperature: as for SimCLR.
     """
 
-    own_settings = ("negatives", "proj_batch_norm")
+    own_settings = ("negatives", "proj_batch_norm", "proj_last_batch_norm")
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        self.negatives = Negatives(**self.cfg.method_kwargs.negatives)
+        kwargs = self.cfg.method_kwargs
+        self.negatives = Negatives(**kwargs.negatives)
+        if kwargs.get("proj_last_batch_norm"):
+            last = nn.BatchNorm1d(kwargs.proj_output_dim)
+            # SimCLR's own code (github.com/google-research/simclr) scales but does not shift here.
+            last.bias.requires_grad_(False)
+            self.projector.add_module("last_batch_norm", last)
 
     def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
         """Return the contrastive loss of all views with the margins of this step."""

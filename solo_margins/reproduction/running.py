@@ -47,7 +47,8 @@ MINI = Preset(
         "method_kwargs.proj_hidden_dim=512",
         "method_kwargs.pred_hidden_dim=512",
         "optimizer.batch_size=128",
-        "optimizer.lr=0.12",  # solo-learn scales it by batch / 256
+        # solo-learn scales it by batch / 256. Not optimizer.lr: another optimizer has its own rate.
+        "protocol.sgd_lr=0.12",
         "scheduler.warmup_epochs=0.5",
         "data.format=dali",
         "dali.device=cpu",

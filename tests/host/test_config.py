@@ -1,6 +1,7 @@
 """Parsing configurations."""
 
 import pytest
+import torch
 
 from solo_margins import host
 
@@ -53,6 +54,36 @@ def test_lars_gets_its_settings(config):
 def test_a_warmup_longer_than_the_training_is_reported(config):
     with pytest.warns(UserWarning, match=r"warmup_epochs=10 exceeds max_epochs=2"):
         config("simclr", "scheduler.warmup_epochs=10")
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes"),
+    [(("devices=2",), "2 CPU processes:"), (("devices='1'", "strategy=ddp"), "1 CPU process:")],
+)
+def test_statistics_of_all_gpus_are_refused_on_cpus(config, raw_config, settings, processes):
+    message = f"sync_batchnorm=true needs GPUs, but this run has {processes}"
+    with pytest.raises(ValueError, match=message):
+        config("simclr", "sync_batchnorm=true", *settings)
+    linear = raw_config("simclr", "pretrained_feature_extractor=x.ckpt", *settings)
+    linear.sync_batchnorm = True
+    with pytest.raises(ValueError, match=message):
+        host.parse_linear_cfg(linear)
+    config("simclr", "sync_batchnorm=false", *settings)
+    config("simclr", "sync_batchnorm=true", "accelerator=gpu", *settings)
+
+
+def test_statistics_of_all_gpus_need_no_gpu_where_there_is_one_process(config, loaders, trainer):
+    weights = []
+    for shared in ("false", "true"):
+        cfg = config("simclr", "max_epochs=1", f"sync_batchnorm={shared}")
+        host.pl.seed_everything(1)
+        model = host.METHODS["simclr"](cfg)
+        train, _ = loaders(cfg)
+        lightning = trainer(cfg, sync_batchnorm=cfg.sync_batchnorm, limit_val_batches=0)
+        lightning.fit(model, train)
+        assert lightning.global_step > 0
+        weights.append(model.state_dict())
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
 def test_an_unknown_data_set_is_refused(raw_config):

@@ -10,8 +10,6 @@ from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
-from nvidia.dali import ops
-
 from solo_margins import host
 from solo_margins.host.dali_pipelines import shuffled_by
 
@@ -36,6 +34,8 @@ def same_images(tmp_path):
 @pytest.fixture
 def data_module(same_images, view, monkeypatch, tmp_path):
     """A data module as it is on one rank of a run."""
+    # A trainer sets it, for the whole process.
+    monkeypatch.setattr(host.pl.utilities.rank_zero_only, "rank", 0)
 
     def make(kind, seed, rank=0, ranks=1, machines=1, encode=True, augmentations=None, **changes):
         local = ranks // machines
@@ -188,8 +188,11 @@ def test_without_a_seed_batches_are_always_the_same(epochs, kind):
 
 def test_a_reader_is_shuffled_once(same_images):
     """As by the plugin beside a solo-learn that has taken the repair up."""
-    reader = shuffled_by(5, ops.readers.File(file_root=str(same_images), shuffle_after_epoch=True))
-    assert shuffled_by(5, reader) is reader
+    readers = pytest.importorskip("nvidia.dali").ops.readers
+    reader = readers.File(file_root=str(same_images), shuffle_after_epoch=True)
+    shuffled = shuffled_by(5, reader)
+    assert shuffled is not reader
+    assert shuffled_by(5, shuffled) is shuffled
 
 
 def test_an_older_dali_shuffles_as_before_and_says_so():

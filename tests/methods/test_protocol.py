@@ -133,6 +133,21 @@ def test_heads_can_be_normalised_before_relu(method, name):
     assert model.projector[1].weight.grad is not None
 
 
+def test_the_head_of_simclr_can_end_in_batch_normalisation(train, tmp_path):
+    """As SimCLR's own does on ImageNet: scaled, but not shifted."""
+    options = ("method_kwargs.proj_batch_norm=true", "method_kwargs.proj_last_batch_norm=true")
+    model, trainer = train("simclr_margin", *options)
+    kinds = [type(layer) for layer in model.projector]
+    assert kinds == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear, nn.BatchNorm1d]
+    last = model.projector[-1]
+    assert last.num_batches_tracked == 2 * trainer.global_step > 0
+    assert not torch.equal(last.weight, torch.ones_like(last.weight))
+    assert torch.equal(last.bias, torch.zeros_like(last.bias))
+    trainer.save_checkpoint(tmp_path / "three.ckpt")
+    _, again = train("simclr_margin", *options, start=tmp_path / "three.ckpt", max_epochs=2)
+    assert again.global_step == 6
+
+
 @pytest.mark.parametrize("name", ["mocov3_margin", "byol_curv"])
 def test_heads_of_teachers_are_normalised_before_relu(method, name):
     """The paper normalises every hidden layer; here solo-learn does so by itself."""

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from solo_margins import results
+from solo_margins.host.detect import form
 from solo_margins.papers import Accuracy
 from solo_margins.recipes import CELLS
 from solo_margins.reproduction import plots, tables
 from solo_margins.reproduction.experiments import EXPERIMENTS, Cell, Entry, Experiment
 from solo_margins.reproduction.running import MINI, Job, Plan, Preset, jobs_of, missing, run
 
+ROOT = Path(__file__).resolve().parents[2]
 QUICK = Preset(
     "quick",
     (
@@ -199,6 +201,28 @@ def test_tables_say_means_deviations_and_paired_differences(plan):
     assert "| SimCLR | digits | 2 | 52.0 ± 2.8 |  | 41.0 ± 1.4 |  |  |" in markdown
     assert "| +1.5 ± 0.7 |" in markdown
     assert "| 90.0 ± 0.5 |" in markdown
+
+
+COMMITTED = ROOT / "docs" / "results" / "study"
+SEEDS = {"scale_search": [1], "study": [1, 2, 3], "budgets": [1, 2, 3], "resnet18": [1, 2, 3]}
+
+
+@pytest.mark.skipif(form() != "pypi", reason="they were measured on the release of solo-learn")
+def test_the_committed_tables_are_those_of_the_committed_results():
+    plan = Plan(MINI, COMMITTED / "results.jsonl", COMMITTED / "work", ())
+    records = results.read(plan.file)
+    shown = set()
+    for name, seeds in SEEDS.items():
+        entries = EXPERIMENTS[name].entries
+        items = tables.measured(entries, seeds, plan, records)
+        assert all(item.by_seed for item in items), name
+        assert tables.as_csv(items) == (COMMITTED / f"{name}.csv").read_text()
+        table = tables.as_markdown(items)
+        assert (COMMITTED / f"{name}.md").read_text().endswith(table)
+        if name != "scale_search":
+            assert table in (ROOT / "docs" / "reproduction.md").read_text()
+        shown |= {plan.record(e.cell, seed, e.probed_on).id for e in entries for seed in seeds}
+    assert {record.id for record in records} <= shown, "no result is without a table"
 
 
 def axis_entries():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 pytest.importorskip("nvidia.dali")
@@ -31,6 +32,9 @@ def images(tmp_path):
 
 @pytest.fixture
 def trainer(tmp_path, monkeypatch):
+    # A trainer sets it, for the whole process.
+    monkeypatch.setattr(rank_zero_only, "rank", 0)
+
     def make(machine=0, machines=1):
         for name, value in {"NODE_RANK": str(machine), "LOCAL_RANK": "0"}.items():
             monkeypatch.setenv(name, value)
