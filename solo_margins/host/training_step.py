@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -63,23 +63,6 @@ def _step_with_members(
                 vars(self).pop(name, None)
 
     return changed
-
-
-def losses_in(method: Any, names: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """Return which of some losses a method's training step calls, by their names in the repository.
-
-    Args:
-        method: a class of methods.
-        names: of losses in solo-learn's repository.
-    """
-    step = method.training_step
-    used = set(_names_in(step.__code__))
-    found = {}
-    for name in names:
-        here = name if name in used else OTHER_NAMES.get(name)
-        if here in used and here in step.__globals__:
-            found[name] = step.__globals__[here]
-    return found
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

@@ -7,19 +7,25 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from solo_margins.losses._checks import require_choice
+
 ON_COLLAPSE = ("warn", "stop")
 LARGEST_DEFAULT_INTERVAL = 50
 
 
 @dataclass(frozen=True)
 class LensSettings:
-    """Whether and how a training is watched."""
+    """Whether and how the lens observes a run.
+
+    Attributes:
+        enabled: whether it does.
+        every: steps from one observation to the next; None is 50, or an epoch if that is shorter.
+        on_collapse: ``"stop"`` ends a run that shows a sign of collapse; its checkpoint is kept.
+    """
 
     enabled: bool = False
     every: int | None = None
-    """Steps from one observation to the next; None is 50, or an epoch where that is shorter."""
     on_collapse: str = "warn"
-    """``"stop"`` ends a training that shows a sign of collapse; its checkpoint is kept."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
@@ -28,11 +34,7 @@ class LensSettings:
         is_number = isinstance(every, int) and not isinstance(every, bool) and every > 0
         if every is not None and not is_number:
             raise ValueError(f"lens.every must be a whole number above 0 or null, got {every!r}.")
-        if self.on_collapse not in ON_COLLAPSE:
-            raise ValueError(
-                f"lens.on_collapse must be one of {', '.join(ON_COLLAPSE)}, "
-                f"got {self.on_collapse!r}."
-            )
+        require_choice("lens.on_collapse", self.on_collapse, ON_COLLAPSE)
 
     def interval(self, batches_per_epoch: float) -> int:
         """Return the number of steps between two observations.
@@ -53,12 +55,14 @@ def lens_settings(cfg: DictConfig) -> LensSettings:
     Raises:
         ValueError: a setting is unknown or impossible; the message is one sentence.
     """
-    given: Any = OmegaConf.select(cfg, "lens", default=None)
-    given = {} if given is None else OmegaConf.to_container(given, resolve=True)
-    if not isinstance(given, dict):
-        raise ValueError(f"lens must be settings such as lens.enabled=true, got {given!r}.")
+    section = OmegaConf.select(cfg, "lens", default=None)
+    if section is None:
+        return LensSettings()
+    if not isinstance(section, DictConfig):
+        raise ValueError(f"lens must be settings such as lens.enabled=true, got {section!r}.")
+    settings: Any = OmegaConf.to_container(section, resolve=True)
     known = [field.name for field in fields(LensSettings)]
-    for name in given:
+    for name in settings:
         if name not in known:
             raise ValueError(f"lens has no setting {name!r}; its settings are {', '.join(known)}.")
-    return LensSettings(**{str(name): value for name, value in given.items()})
+    return LensSettings(**settings)

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from solo_margins import host
+from solo_margins.files import complete_file
 from solo_margins.host.checkpointing import run_folder
 from solo_margins.numerics.evidence import (
     Evidence,
@@ -178,8 +179,8 @@ class FiniteSteps(host.pl.Callback):
         kept = f"its images are listed in {record}"
         try:
             if trainer.is_global_zero:
-                folder.mkdir(parents=True, exist_ok=True)
-                record.write_text(json.dumps(content, indent=1))
+                with complete_file(record) as unfinished:
+                    unfinished.write_text(json.dumps(content, indent=1))
             if self.saves_state:
                 trainer.save_checkpoint(state)
                 kept = f"the state before the update is {state}, {kept}"
