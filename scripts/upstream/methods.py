@@ -96,7 +96,7 @@ def with_import(text: str, module: str, name: str) -> str:
     line = import_line(module, [name])
     if line in text:
         return text
-    last = [match for match in re.finditer(r"^from solo\.[^\n]*\n", text, re.MULTILINE)][-1]
+    *_, last = re.finditer(r"^from solo\.[^\n]*\n", text, re.MULTILINE)
     return text[: last.end()] + line + text[last.end() :]
 
 

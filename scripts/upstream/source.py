@@ -16,7 +16,7 @@ SHARED_BY_METHODS = ("schedules", "settings")
 IMPORT = re.compile(r"^from ([\w.]+) import (?:\(([^)]*)\)|([^\n(]*))\n", re.MULTILINE)
 
 # Without the engine, whose tiles and gradients solo-learn does not get.
-FORMS = '''"""The losses as functions of embeddings; they take and ignore the engine's ``tile_size``."""
+FORMS = '''"""The losses as functions of embeddings; ``tile_size`` has no effect."""
 
 from __future__ import annotations
 

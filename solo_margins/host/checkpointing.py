@@ -13,12 +13,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from solo_margins.files import put_in_place
 from solo_margins.host.checkpoint_files import (
     PREVIOUS,
     CheckpointNotWritten,
     discard,
     newest_readable,
-    put_in_place,
     reason_of,
     remove_previous,
 )

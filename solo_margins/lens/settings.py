@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from solo_margins.losses.checks import require_choice
+
 ON_COLLAPSE = ("warn", "stop")
 LARGEST_DEFAULT_INTERVAL = 50
 
 
 @dataclass(frozen=True)
 class LensSettings:
-    """Whether and how a training is watched."""
+    """Whether and how the lens observes a run.
+
+    Attributes:
+        enabled: whether it does.
+        every: steps from one observation to the next; None is 50, or an epoch if that is shorter.
+        on_collapse: ``"stop"`` ends a run that shows a sign of collapse; its checkpoint is kept.
+    """
 
     enabled: bool = False
     every: int | None = None
-    """Steps from one observation to the next; None is 50, or an epoch where that is shorter."""
     on_collapse: str = "warn"
-    """``"stop"`` ends a training that shows a sign of collapse; its checkpoint is kept."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
-            raise ValueError(f"enabled must be true or false, got {self.enabled!r}.")
+            raise ValueError(f"enabled must be true or false, got {self.enabled!r}")
         every = self.every
         is_number = isinstance(every, int) and not isinstance(every, bool) and every > 0
         if every is not None and not is_number:
-            raise ValueError(f"every must be a whole number above 0 or null, got {every!r}.")
-        if self.on_collapse not in ON_COLLAPSE:
-            raise ValueError(
-                f"on_collapse must be one of {', '.join(ON_COLLAPSE)}, got {self.on_collapse!r}."
-            )
+            raise ValueError(f"every must be a whole number above 0 or null, got {every!r}")
+        require_choice("on_collapse", self.on_collapse, ON_COLLAPSE)
 
     def interval(self, batches_per_epoch: float) -> int:
         """Return the number of steps between two observations.

@@ -1,4 +1,4 @@
-"""Checks of a margin method's run that only the plugin can make: what is trained is what is meant."""
+"""Checks that a run of a margin method trains what its configuration says."""
 
 from __future__ import annotations
 
