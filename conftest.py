@@ -40,7 +40,7 @@ def _modules_of_absent_packages():
         for method in OUR_METHODS.keys() - {"mocov3_margin", "simclr_margin", "byol_curv"}:
             yield f"solo_margins/methods/{method}.py"
     if not find_spec("nvidia") or not find_spec("nvidia.dali"):
-        yield "solo_margins/host/pypi_form/dali.py"
+        yield "solo_margins/host/solo_1_0_2/dali.py"
 
 
 def pytest_addoption(parser):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from solo_margins.registry import OUR_METHODS
 from upstream import templates
 from upstream.checkout import Checkout, UpstreamError
 from upstream.recipes import add_recipes
@@ -19,8 +20,6 @@ from upstream.source import (
     place_of,
     text_of,
 )
-
-from solo_margins.registry import OUR_METHODS
 
 METHODS_FILE = "solo/methods/__init__.py"
 LOSSES_FILE = "solo/losses/__init__.py"
@@ -107,4 +106,5 @@ def with_entry(text: str, opening: str, entry: str) -> str:
         raise UpstreamError(f"There is no {opening} to add {entry} to.")
     end = text.index("\n}" if opening.endswith("{") else "\n]", start)
     line = f"\n    {entry},"
+    # An empty one ends on the line after its beginning.
     return text if f"{line}\n" in text[start : end + 1] else text[:end] + line + text[end:]

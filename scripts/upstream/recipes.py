@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from upstream.checkout import Checkout
 
 from solo_margins import configuration
 from solo_margins.losses import Margins
 from solo_margins.recipes import CELLS, is_from_paper
+from upstream.checkout import Checkout
 
 FOLDERS = {"cifar": "cifar10", "imagenet-100": "imagenet100", "imagenet": "imagenet"}
 """Folder of solo-learn's recipes to the data of ours that belong there."""
@@ -87,6 +87,8 @@ def _composed(method: str, data: str, variant: str) -> DictConfig:
     overrides = [f"data={data}", f"variant={variant}", "data.train_path=./datasets"]
     cfg = configuration.composed(f"{method}.yaml", overrides)
     OmegaConf.set_struct(cfg, False)
+    # Its rate is that of the protocol, which solo-learn's recipes do not have.
+    OmegaConf.resolve(cfg.optimizer)
     return cfg
 
 

@@ -10,6 +10,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "solo_margins"
 SHARED = "solo.utils.margins"
 """What several losses and methods need, as a package of solo-learn."""
 
+REPAIRS = "solo_margins.host.repairs"
+OF_REPAIRS = (
+    "solo_margins.files",
+    "solo_margins.host.changes",
+    "solo_margins.host.checkpoint_files",
+)
+"""What repairs need besides."""
+
 SHARED_BY_METHODS = ("schedules", "settings")
 """Modules among our methods that hold none."""
 
@@ -97,6 +105,8 @@ def place_of(module: str) -> str:
         return f"solo.losses.{loss_functions(module)[0].removesuffix('_loss_func')}"
     if module.startswith("solo_margins.methods.") and name not in SHARED_BY_METHODS:
         return f"solo.methods.{name}"
+    if module.startswith(REPAIRS) or module in OF_REPAIRS:
+        return f"solo.repairs.{name}"
     return f"{SHARED}.{name}"
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from solo_margins.host.checkpointing import run_folder
+from solo_margins.host.repairs.checkpoints_of_their_own import run_folder
 from solo_margins.losses.checks import require_choice, require_count
 
 STATE_SUFFIX = ".state"

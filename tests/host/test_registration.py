@@ -167,8 +167,8 @@ def test_every_name_of_the_contract_is_there(name):
 def test_repairs_are_idempotent():
     if host.FORM != "main":
         pytest.skip("the release is adapted, not repaired")
-    from solo_margins.host import patches
-    from solo_margins.host.main_form import adaptations, repairs
+    from solo_margins.host import changes, repairs
+    from solo_margins.host.solo_main import adaptations
 
     def state():
         return [
@@ -183,7 +183,7 @@ def test_repairs_are_idempotent():
         ]
 
     before = state()
-    for changes in (repairs.REPAIRS, adaptations.ADAPTATIONS):
-        patches.apply(changes)
+    for each in (repairs.load(), adaptations.ADAPTATIONS):
+        changes.apply(each)
         assert state() == before
     json.dumps(host.AutoResumer.SHOULD_MATCH)

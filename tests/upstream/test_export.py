@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from solo_margins.host.main_form.repairs import REPAIRS
+from solo_margins.host.repairs import load
 from solo_margins.registry import OUR_METHODS
+
+REPAIRS = load()
 
 PROJECT = Path(__file__).resolve().parents[2]
 STEPS = 2
