@@ -33,7 +33,8 @@ def require_number(
         number = float(value)
         above = number > low if open_low else number >= low
         below = number < high if open_high else number <= high
-        finite = math.isfinite(number) or (allow_infinite and number == math.inf)
+        # By comparisons, which torch.compile can guard, and which a NaN fails.
+        finite = -math.inf < number and (allow_infinite or number < math.inf)
         if above and below and finite:
             return number
     raise ValueError(f"{name} must be {allowed}, got {value!r}")

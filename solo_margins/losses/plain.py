@@ -32,12 +32,12 @@ observers: list[Callable[..., None]] = []
 
 
 class _Widen(torch.autograd.Function):
-    """Half precision to float32; the gradient saturates on its way back."""
+    """To float32 or better; the gradient saturates on its way back instead of overflowing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.dtype = x.dtype
-        return x.to(torch.float32)
+        return x.view_as(x).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def unit_vectors(x: Tensor) -> Tensor:
 
     A row shorter than ``smallest_norm`` has no direction: it becomes zero and so does its gradient.
     """
-    wide = x if x.dtype in (torch.float32, torch.float64) else _Widen.apply(x)
+    wide = _Widen.apply(x)
     # A direction does not depend on this factor, which keeps squares in range.
     largest = wide.detach().abs().amax(dim=1, keepdim=True)
     scaled = wide / largest.clamp_min(torch.finfo(wide.dtype).tiny)
@@ -98,8 +98,8 @@ def row_losses(
     # How far q may go to 1 in gradients: the factor 1/(1 - αq) stays finite, and at α = 1 its
     # product with 1 - q stays exactly 1 (Eq. 15). Where β ≠ 1 the factor has no such counterpart.
     widest = -math.log(info.eps) if spec.negatives_weight != 1.0 else -0.7 * math.log(info.tiny)
-    masks = (is_positive, is_negative)
-    positives, negatives = (mask.sum(dim=1, dtype=cosine.dtype).clamp_min(1) for mask in masks)
+    positives = is_positive.sum(dim=1, dtype=cosine.dtype).clamp_min(1.0)
+    negatives = is_negative.sum(dim=1, dtype=cosine.dtype)
 
     def log_sum(logits: Tensor, mask: Tensor) -> Tensor:
         return torch.where(mask, logits, lowest).logsumexp(dim=1)
@@ -118,10 +118,10 @@ def row_losses(
             peak = torch.maximum(positive, negative).detach()
             false = negatives * spec.tau_plus * (positive - peak).exp() / positives
             corrected = ((negative - peak).exp() - false) / (1.0 - spec.tau_plus)
-            floor = negatives * (-1.0 / spec.temperature - peak).exp()
+            floor = (negatives.log() - 1.0 / spec.temperature - peak).exp()
             negative = torch.maximum(corrected, floor).clamp_min(info.tiny).log() + peak
         gap = positive - negative
-        return positive, gap - (gap.detach() - widest).clamp_min(0.0)
+        return positive, gap.detach().clamp_max(widest) + (gap - gap.detach())
 
     angle = _angles(cosine)
     weight = torch.where(is_positive, margins.angle_weight(angle.detach()), 1.0)  # Eq. 16–19
