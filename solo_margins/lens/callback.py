@@ -10,7 +10,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.host.detect import HostNotFoundError, form
 from solo_margins.host.repairs.checkpoints_of_their_own import run_folder
@@ -20,6 +20,7 @@ from solo_margins.lens.health import COLLAPSE, HealthChecks
 from solo_margins.lens.loggers import log_figure, log_observation
 from solo_margins.lens.measures import measure
 from solo_margins.lens.records import HealthWarning, Observation, Writer
+from solo_margins.lens.runs import flattened
 from solo_margins.lens.settings import LensSettings
 
 log = logging.getLogger("solo_margins.lens")
@@ -55,12 +56,12 @@ class Lens(pl.Callback):
         """Begin the run's file, or continue it."""
         self.interval = self.settings.interval(trainer.num_training_batches)
         self._began = time.perf_counter()
-        cfg = getattr(pl_module, "cfg", None)
-        warm_up = OmegaConf.select(cfg, "scheduler.warmup_epochs") if cfg else None
+        header = _header(pl_module, self.interval)
+        warm_up = flattened(header["settings"]).get("scheduler.warmup_epochs")
         self._health = HealthChecks(grace_epochs=1.0 + float(warm_up or 0.0))
         if trainer.is_global_zero:
             self._writer = Writer(self.folder or run_folder(trainer))
-            self._writer.begin(_header(pl_module, self.interval), first_step=trainer.global_step)
+            self._writer.begin(header, first_step=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Start capturing if this step is to be observed."""
@@ -153,8 +154,8 @@ class Lens(pl.Callback):
 def _header(module: Any, every: int) -> dict[str, Any]:
     """Return what the first line of the file says about the run."""
     cfg = getattr(module, "cfg", None)
-    settings = OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else {}
-    header = {"method": type(module).__name__, "settings": settings, "every": every}
+    settings = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else {}
+    header: dict[str, Any] = {"method": type(module).__name__, "settings": settings, "every": every}
     with suppress(HostNotFoundError):
         header.update(host=form(), versions=versions())
     return header

@@ -12,6 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 from omegaconf import OmegaConf
+from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 from solo_margins.lens import curves
@@ -158,7 +159,8 @@ def _distributions(runs: Sequence[ReportedRun]) -> Plot | None:
                 shares[step].append(_shares(earlier[-1].histograms[name]) if earlier else [])
             edges = [unit * edge for edge in seen[-1].histograms[name].edges]
             line = _line(run, zip(edges, shares[steps[-1]][-1], strict=True), name != quantities[0])
-            line.update(mode="lines", line_shape="hv", fillcolor=f"{run.colour}30")
+            fill = f"rgba{(*hex_to_rgb(run.colour), 0.2)}"
+            line.update(mode="lines", line_shape="hv", fillcolor=fill)
             line.update(fill="tozeroy" if line.showlegend else "none")
             line.showlegend = line.showlegend and row == 1
             figure.add_trace(line, row=row, col=1)

@@ -1,10 +1,8 @@
-"""The figure of curves as a command: its settings, its pictures, and what it loads."""
+"""The figure of curves as a command: its settings, and what it says."""
 
-import json
 import sys
 
 import pytest
-from PIL import Image
 
 from solo_margins.lens.__main__ import main
 from solo_margins.losses import Margins
@@ -45,28 +43,6 @@ def test_mistakes_are_refused(argument, message):
     with pytest.raises(ValueError, match=message) as caught:
         parse([argument])
     assert "\n" not in str(caught.value)
-
-
-LOADED = """
-import json, sys
-from solo_margins.lens.__main__ import main
-main(sys.argv[1:])
-print(json.dumps(sorted({"solo", "lightning", "hydra", "plotly"} & sys.modules.keys())))
-"""
-
-
-def test_the_picture_is_drawn_without_training_packages(python, tmp_path):
-    output = tmp_path / "new" / "curves.png"
-    margins = ["margins.angular=0.5", "margins.subtractive=0.2", "margins.curvature=1.5"]
-    *_, written, loaded = python("-c", LOADED, "curves", *margins, f"output={output}").splitlines()
-    assert written == f"Written: {output}"
-    assert json.loads(loaded) == []
-    assert [path.name for path in output.parent.iterdir()] == ["curves.png"]
-    with Image.open(output) as picture:
-        assert picture.width > 1500
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
-    # The chosen margins, and the line that says what the subtractive one amounts to.
-    assert {(0xC2, 0x41, 0x0C), (0x1D, 0x4E, 0xD8)} <= colours
 
 
 def test_the_ends_of_the_range_are_drawn(tmp_path):

@@ -1,7 +1,6 @@
 """Curves against the paper's equations and the gradients of the losses."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -72,11 +71,6 @@ def test_gradients_follow_the_equations(margins):
     assert torch.isfinite(found).all()
     expected = naive_gradient(math.radians(degrees[1]), q[3].item(), margins)
     assert found[3, 1].item() == pytest.approx(expected, rel=1e-9)
-
-
-def test_without_margins_it_is_equation_10():
-    found = curves.gradient_by_angle(Margins(), q=0.25, temperature=TAU, points=7)
-    close(found.y, [0.75 * math.sin(math.radians(x)) / TAU for x in found.x.tolist()])
 
 
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
@@ -168,9 +162,3 @@ def test_families_hold_the_chosen_one():
     factors = curves.attenuations_by_strength(margins)
     assert list(factors) == sorted([*curves.ATTENUATIONS, 0.4])
     close(factors[0.4].y, [1 / (1 - 0.4 * q) for q in factors[0.4].x.tolist()])
-
-
-def test_scale_alone_multiplies_every_gradient():
-    plain = curves.gradient_by_angle(Margins(angular=0.2), points=9)
-    scaled = curves.gradient_by_angle(replace(Margins(angular=0.2), positive_scale=7.0), points=9)
-    close(scaled.y, (7 * plain.y).tolist())

@@ -185,20 +185,12 @@ def test_pairs_without_negatives(margins):
     assert found.candidates == 1
 
 
-def test_whoever_does_not_look_costs_nothing_and_two_may_look():
-    query, key = vectors(4), vectors(4, seed=1)
+def test_several_may_look_and_get_no_gradient():
+    query, key = vectors(4).requires_grad_(), vectors(4, seed=1)
     with capture() as outer:
         mocov3_margin_loss_func(query, key)
         with capture() as inner:
             mocov3_margin_loss_func(query, key)
     mocov3_margin_loss_func(query, key)
     assert (len(outer), len(inner)) == (2, 1)
-
-
-def test_what_is_seen_carries_no_gradient():
-    query = vectors(4).requires_grad_()
-    with capture() as seen:
-        loss = mocov3_margin_loss_func(query, vectors(4, seed=1), margins=SETTINGS[1])
-    assert not seen[0].rows.requires_grad
-    loss.backward()
-    assert query.grad is not None
+    assert not any(one.rows.requires_grad for one in outer)

@@ -30,7 +30,7 @@ class Settings:
     """What the losses are called with beside two (N, D) batches that belong together row by row."""
 
     temperature: float = 0.2
-    margins: Margins = Margins()
+    margins: Margins = Margins()  # noqa: RUF009
     tile_size: int | None = None
     negatives_weight: float = 0.5
     tau_plus: float = 0.1
