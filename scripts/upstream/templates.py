@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import solo_margins.losses
 
@@ -157,7 +158,7 @@ def test_{name}_refuses_wrong_settings():
         {cls}(cfg)
 """
 
-EXTRA = {
+EXTRA: dict[str, dict[str, Any]] = {
     "mocov2plus": {"queue_size": 16},
     "nnclr": {"queue_size": 16},
     "nnsiam": {"queue_size": 16},

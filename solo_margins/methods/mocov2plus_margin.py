@@ -37,13 +37,13 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
         out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
         queries, keys = out["z"], out["momentum_z"]
         queue = self.queue.clone()
-        loss = sum(
+        losses = [
             mocov2plus_margin_loss_func(
                 queries[view], keys[1 - view], queue[1 - view], self.temperature, self.margins
             )
             for view in (0, 1)
-        )
-        loss = loss / 2
+        ]
+        loss = torch.stack(losses).mean()
         self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))
         self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
         return self.with_polarization(loss + out["loss"], out["z"])

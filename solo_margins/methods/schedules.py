@@ -147,5 +147,5 @@ def scheduled(
 ) -> tuple[Margins, Polarization]:
     """Return margins and polarization with some of their settings replaced."""
     weight = values.get(POLARIZATION_WEIGHT, polarization.weight)
-    others = {field: value for field, value in values.items() if field != POLARIZATION_WEIGHT}
+    others: Any = {name: value for name, value in values.items() if name != POLARIZATION_WEIGHT}
     return replace(margins, **others), replace(polarization, weight=weight)

@@ -6,10 +6,10 @@ import re
 import sys
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from solo_margins import host
 from solo_margins.config import read
 
 
@@ -31,7 +31,7 @@ def missing_callbacks(module: Any) -> list[Any]:
     return [callback for callback in wanted if type(callback) not in present]
 
 
-class GradientNorm(host.pl.Callback):
+class GradientNorm(pl.Callback):
     """Logs the Euclidean norm of the gradient before clipping.
 
     ``grad_norm`` is that of all parameters, the one which ``gradient_clip_val`` limits;
@@ -59,7 +59,7 @@ def gradient_norm(module: Any) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
-class ProgressBar(host.pl.callbacks.TQDMProgressBar):
+class ProgressBar(pl.callbacks.TQDMProgressBar):
     """Lightning's bar with losses and accuracies: live on a terminal, once an epoch in a file.
 
     Args:
