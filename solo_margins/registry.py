@@ -66,8 +66,7 @@ def register() -> None:
             table = contract.BaseMethod._BACKBONES = BackboneTable(table)
         for name, constructor in BACKBONES.items():
             table.setdefault(name, constructor)
-        for model in (contract.BaseMethod, contract.LinearModel):
-            _open_callbacks(model)
+        _open_callbacks(contract.BaseMethod)
         for name, target in OUR_METHODS.items():
             module_name, class_name = target.split(":")
             present = contract.METHODS.get(name)

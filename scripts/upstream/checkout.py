@@ -20,7 +20,7 @@ class Checkout:
         for name in ("solo/methods/__init__.py", "solo/losses/__init__.py", "LICENSE"):
             if not (self.folder / name).is_file():
                 raise UpstreamError(
-                    f"{self.folder} is no checkout of solo-learn's repository: it has no {name}."
+                    f"{self.folder} is not a checkout of solo-learn's repository: it has no {name}."
                 )
         if not (self.folder / "solo/args/pretrain.py").is_file():
             raise UpstreamError(

@@ -27,5 +27,7 @@ def test_a_backbone_that_the_release_lacks_names_the_form_that_has_it(config):
 
 
 def test_a_setting_that_the_release_needs_is_named(config):
-    with pytest.raises(ValueError, match=r"method_kwargs\.queue_size"):
-        host.NNCLR(config("nnclr"))
+    cfg = config("simclr")
+    del cfg.method_kwargs.temperature
+    with pytest.raises(ValueError, match=r"method_kwargs\.temperature"):
+        host.SimCLR(cfg)
