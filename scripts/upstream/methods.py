@@ -64,13 +64,22 @@ def _add_method(checkout: Checkout, name: str, places: dict[str, str]) -> None:
     text = with_entry(text, "METHODS = {", f'"{name}": {class_name}')
     checkout.put(METHODS_FILE, with_entry(text, "__all__ = [", f'"{class_name}"'))
     if parent == "mocov3":
-        vits = checkout.read(VITS_FILE)
-        if f'"{name}"' not in vits:
-            vits = re.sub(r'"mocov3": (\w+),', rf'"mocov3": \1, "{name}": \1,', vits)
-        checkout.put(VITS_FILE, vits)
+        checkout.put(VITS_FILE, _with_vit_of_parent(checkout.read(VITS_FILE)))
     add_recipes(checkout, name, parent)
     test = templates.method_test(name, class_name, parent, parent_class)
     put_python(checkout, f"tests/methods/test_{name}.py", test)
+
+
+def _with_vit_of_parent(text: str) -> str:
+    """Return solo-learn's module of ViTs, which chooses MoCo v3's variant by the method's name."""
+    head = "def get_constructor(method, options, default):\n"
+    added = (
+        "    # a method with margins has the ViT of its parent\n"
+        '    method = str(method).lower().replace("_margin", "")\n'
+    )
+    if head not in text:
+        raise UpstreamError(f"{VITS_FILE} has no {head.strip()}")
+    return text if added in text else text.replace(head, head + added)
 
 
 def put_python(checkout: Checkout, path: str, text: str) -> None:

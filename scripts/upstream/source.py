@@ -165,6 +165,8 @@ def _place_in_prose(match: re.Match[str]) -> str:
     module, _, name = match[0].rpartition(".")
     if is_module(match[0]):
         return place_of(match[0])
+    if module == "solo_margins":  # the name of a logger
+        return f"solo.{name}"
     return f"{place_of(defining_module(module, name))}.{name}"
 
 
