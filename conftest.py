@@ -22,6 +22,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *filter(None, 
 def _modules_of_absent_packages():
     """Modules whose doctests cannot be collected, because what they import is not installed."""
     from solo_margins.host.detect import HostNotFoundError, form
+    from solo_margins.registry import OUR_METHODS
 
     try:
         present = form()
@@ -32,14 +33,15 @@ def _modules_of_absent_packages():
         yield "solo_margins/methods/*"
         yield "solo_margins/runner/*"
         yield "solo_margins/evaluation/*"
-    for other in {"main", "pypi"} - {present}:
-        yield f"solo_margins/host/{other}_form/*"
+    folders = {"main": "solo_main", "pypi": "solo_1_0_2"}
+    for other in folders.keys() - {present}:
+        yield f"solo_margins/host/{folders[other]}/*"
     if present == "pypi":
-        # The registry's release has no method that these derive from.
-        for method in ("supcon_margin", "all4one_margin", "wmse_curv"):
+        # The registry's release is adapted for three methods.
+        for method in OUR_METHODS.keys() - {"mocov3_margin", "simclr_margin", "byol_curv"}:
             yield f"solo_margins/methods/{method}.py"
     if not find_spec("nvidia") or not find_spec("nvidia.dali"):
-        yield "solo_margins/host/pypi_form/dali.py"
+        yield "solo_margins/host/solo_1_0_2/dali.py"
 
 
 def pytest_addoption(parser):

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from matplotlib.figure import Figure
+
+from solo_margins.files import complete_file
 from solo_margins.lens.curve_figure import CHOSEN, PLAIN
-from solo_margins.lens.files import complete_file, lens_package
 from solo_margins.lens.records import Histogram
 
 
@@ -33,15 +35,13 @@ def draw(models: Sequence[Distances], band: tuple[float, float], path: Path) -> 
         band: of the polarization; shaded.
         path: of the image; its ending says which kind.
     """
-    lens_package("matplotlib").use("Agg")
-    pyplot = lens_package("matplotlib.pyplot")
     names = list(dict.fromkeys(one.row for one in models))
     columns = min(3, len(names))
     lines = -(-len(names) // columns)
-    figure, axes = pyplot.subplots(
+    figure = Figure(figsize=(4.2 * columns, 0.6 + 2.7 * lines))
+    axes = figure.subplots(
         lines,
         columns,
-        figsize=(4.2 * columns, 0.6 + 2.7 * lines),
         sharex=True,  # not sharey: all distances of a collapsed model are in one bin
         squeeze=False,
     )
@@ -70,7 +70,6 @@ def draw(models: Sequence[Distances], band: tuple[float, float], path: Path) -> 
     figure.tight_layout()
     with complete_file(path) as partial:
         figure.savefig(partial, dpi=110)
-    pyplot.close(figure)
 
 
 def _shares(histograms: Sequence[Histogram]) -> list[float]:

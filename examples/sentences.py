@@ -27,8 +27,8 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from wordnet import SPLITS, Synset, Vocabulary, WordNetError, find, read, split
 
-from solo_margins.lens.curve_figure import described
-from solo_margins.lens.files import complete_file
+from solo_margins.files import complete_file
+from solo_margins.lens.curves import described
 from solo_margins.lens.measures import separation
 from solo_margins.lens.records import Histogram
 from solo_margins.losses import (
@@ -36,7 +36,7 @@ from solo_margins.losses import (
     distance_polarization_loss_func,
     nnclr_margin_loss_func,
 )
-from solo_margins.losses.polarization import require_band
+from solo_margins.losses.checks import require_band
 from solo_margins.papers import Accuracy
 from solo_margins.reproduction.tables import shown
 

@@ -4,8 +4,8 @@
     python scripts/export_upstream.py <checkout> --method mocov3_margin simclr_margin
     python scripts/export_upstream.py <checkout> --repair online_knn
 
-Losses, methods, registry entries, recipes, documentation and tests are produced from the sources of
-this project, and so are repairs of solo-learn itself. Running it twice changes nothing.
+Losses, methods, registry entries, recipes and tests are produced from the sources of this project,
+and so are repairs of solo-learn itself. Running it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from solo_margins.host.main_form.repairs import REPAIRS
+from upstream.checkout import Checkout, UpstreamError
+from upstream.methods import add_methods
+from upstream.repairs import add_repairs
+
+from solo_margins.host.repairs import NAMES
 from solo_margins.registry import OUR_METHODS
-from solo_margins.upstream.checkout import Checkout, UpstreamError
-from solo_margins.upstream.methods import add_methods
-from solo_margins.upstream.repairs import add_repairs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--repair",
         nargs="+",
         metavar="NAME",
-        help=f"repairs: {', '.join(repair.name for repair in REPAIRS)}; none if none is named",
+        help=f"repairs: {', '.join(NAMES)}; none if none is named",
     )
     parser.add_argument("--diff", action="store_true", help="show the changes, write nothing")
     parser.add_argument(

@@ -26,7 +26,7 @@ from solo_margins import host
 from solo_margins.backbones import BACKBONES, TIMM
 from solo_margins.host.recipe import ImageRecipe, recipe_of
 from solo_margins.host.versions import versions
-from solo_margins.lens.report_runs import logged_accuracies
+from solo_margins.logged_metrics import logged_accuracies
 from solo_margins.runner.checkpoints import find_checkpoint, pretrained_backbone, pretraining_args
 from solo_margins.runner.program import explained, run_as_program
 from solo_margins.runner.settings import setting
@@ -256,7 +256,7 @@ def _card(
     if images is not None:
         rows["images"] = f"{images.size} × {images.size} pixels, RGB from 0 to 1"
         rows["mean"], rows["standard deviation"] = list(images.mean), list(images.std)
-    found = {**_logged(checkpoint.parent), **accuracies}
+    found = {**_logged(checkpoint.parent, setting(args, "log_dir")), **accuracies}
     measured = {name: value for name, value in found.items() if value}
     made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     return "\n".join(
@@ -292,9 +292,9 @@ def _given(args: DictConfig, key: str) -> str | None:
     return ", ".join(f"{name} {entry}" for name, entry in value.items())
 
 
-def _logged(folder: Path) -> dict[str, str]:
+def _logged(folder: Path, log_dir: Any) -> dict[str, str]:
     """Return the last accuracies that a run has logged."""
-    logged = logged_accuracies(folder, notes=[])
+    logged = logged_accuracies(folder, [], log_dir)
     return {
         f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
         for name, title in ONLINE.items()

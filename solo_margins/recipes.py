@@ -139,7 +139,6 @@ _LIKE = {
     "mocov2plus_margin": "mocov3_margin",
     "nnclr_margin": "simclr_margin",
     "supcon_margin": "simclr_margin",
-    "all4one_margin": "simclr_margin",
     "deepclusterv2_margin": "simclr_margin",
     "simsiam_curv": "byol_curv",
     "nnsiam_curv": "byol_curv",

@@ -25,7 +25,6 @@ OUR_METHODS = {
     "mocov2plus_margin": "solo_margins.methods.mocov2plus_margin:MoCoV2PlusMargin",
     "nnclr_margin": "solo_margins.methods.nnclr_margin:NNCLRMargin",
     "supcon_margin": "solo_margins.methods.supcon_margin:SupConMargin",
-    "all4one_margin": "solo_margins.methods.all4one_margin:All4OneMargin",
     "deepclusterv2_margin": "solo_margins.methods.deepclusterv2_margin:DeepClusterV2Margin",
     "simsiam_curv": "solo_margins.methods.simsiam_curv:SimSiamCurv",
     "nnsiam_curv": "solo_margins.methods.nnsiam_curv:NNSiamCurv",
@@ -67,6 +66,7 @@ def register() -> None:
             table = contract.BaseMethod._BACKBONES = BackboneTable(table)
         for name, constructor in BACKBONES.items():
             table.setdefault(name, constructor)
+        _open_callbacks(contract.BaseMethod)
         for name, target in OUR_METHODS.items():
             module_name, class_name = target.split(":")
             present = contract.METHODS.get(name)
@@ -87,6 +87,22 @@ def register() -> None:
             contract.METHODS[name] = method
     finally:
         _registering = False
+
+
+def _open_callbacks(model: type) -> None:
+    """Let the callbacks of a run of ours come in by Lightning's own hook for that."""
+    inherited = model.configure_callbacks  # type: ignore[attr-defined]
+    if getattr(inherited, "_of_solo_margins", False):
+        return
+
+    def configure_callbacks(self: Any) -> Any:
+        from solo_margins.runner.callbacks import missing_callbacks
+
+        own = inherited(self)
+        return [*(own if isinstance(own, (list, tuple)) else [own]), *missing_callbacks(self)]
+
+    configure_callbacks._of_solo_margins = True  # type: ignore[attr-defined]
+    model.configure_callbacks = configure_callbacks  # type: ignore[attr-defined]
 
 
 def _is_ours(method: type, target: str) -> bool:

@@ -17,9 +17,6 @@ rebuilt from it alone, because a line holds every setting that defines its run.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import math
@@ -30,6 +27,8 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from solo_margins.files import append_line, open_for_appending, read_lines
 
 NOT_DEFINING = frozenset(
     {
@@ -252,7 +251,7 @@ class Record:
 def check_appendable(path: str | Path) -> None:
     """Raise ``ValueError`` now rather than at the end of a run if a file cannot be appended to."""
     try:
-        os.close(_open(Path(path)))
+        os.close(open_for_appending(Path(path)))
     except OSError as error:
         reason = f"{error.strerror}: {error.filename}"
         raise ValueError(f"results={path} cannot be written ({reason}).") from None
@@ -261,29 +260,9 @@ def check_appendable(path: str | Path) -> None:
 def append(path: str | Path, record: Record) -> None:
     """Add a line to a file of results; folder and file are made where they are missing.
 
-    Other processes may append at the same time. A line is there as a whole or not at all, also
-    when the disk is full, and does not continue one that another program has left half-written.
+    Other processes may append at the same time, see :func:`solo_margins.files.append_line`.
     """
-    line = record.to_json().encode() + b"\n"
-    file = _open(Path(path))
-    try:
-        with contextlib.suppress(OSError):
-            # Some network file systems have no locks; a line is still one write.
-            fcntl.flock(file, fcntl.LOCK_EX)
-        size = os.fstat(file).st_size
-        if size and os.pread(file, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        if os.write(file, line) < len(line):
-            os.ftruncate(file, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _open(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    append_line(Path(path), record.to_json(), sync=True)
 
 
 def read(path: str | Path) -> list[Record]:
@@ -295,18 +274,9 @@ def read(path: str | Path) -> list[Record]:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    found = []
-    lines = Path(path).read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(Record.from_json(line))
-        except (ValueError, TypeError) as reason:
-            # What is complete ends with a newline, so that the last part is empty.
-            is_half = number == len(lines)
-            state = "half-written" if is_half else f"unreadable ({reason})"
-            warnings.warn(f"{path}: line {number} is {state} and left out.", stacklevel=2)
+    found, problems = read_lines(Path(path), Record.from_json)
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
     return found
 
 

@@ -13,12 +13,10 @@ LAYERS = [
     "losses",
     "host",
     "lens",
-    "numerics",
     "methods",
     "runner",
     "evaluation",
     "reproduction",
-    "upstream",
 ]
 
 

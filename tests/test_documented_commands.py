@@ -145,14 +145,14 @@ def test_options_exist():
 
 
 def test_settings_of_curves_are_read(tmp_path, monkeypatch):
-    from solo_margins.lens import curve_settings, report
+    from solo_margins.lens import curve_figure, report
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs" / "images").mkdir(parents=True)
     of_the_lens = [c.arguments for c in COMMANDS if c.program == "-m solo_margins.lens"]
     for kind, *rest in of_the_lens:
         if kind == "curves":
-            assert curve_settings.parse(rest).margins is not None
+            assert curve_figure.parse(rest).margins is not None
         else:
             assert kind == "report"
             assert len(report.parse(rest)[0]) >= 1

@@ -11,8 +11,8 @@ from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 import solo_margins  # noqa: F401  (makes its configurations known)
+from solo_margins.config import read
 from solo_margins.losses import Margins
-from solo_margins.methods.settings import margins_from
 from solo_margins.methods.variants import settle_variant
 from solo_margins.papers import LINEAR_PROBING, TRANSFER
 from solo_margins.recipes import CELLS, cell_name, default_variant, is_from_paper
@@ -118,7 +118,7 @@ def test_every_cell_composes(method, data, variant):
     assert cfg.method == method
     settle_variant(cfg)
     assert cfg.name == f"{method}-{data}-{variant}", "it is recorded under another name"
-    margins = margins_from(cfg.method_kwargs.margins)
+    margins = read(cfg, "method_kwargs.margins", Margins)
     assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv"))
     found = (margins.angular, margins.subtractive, margins.positive_scale, margins.curvature)
     if (method, data, variant) in PAPER_CELLS:
@@ -147,7 +147,7 @@ def test_every_cell_composes(method, data, variant):
 )
 def test_the_default_is_the_papers_or_its_margins_for_cifar10(method, data, margins):
     cfg = compose(f"{method}.yaml", overrides=[f"data={data}"])
-    found = margins_from(cfg.method_kwargs.margins)
+    found = read(cfg, "method_kwargs.margins", Margins)
     assert margins == (found.angular, found.subtractive, found.positive_scale, found.curvature)
     # A plain word, so that --cfg job shows it.
     assert OmegaConf.to_container(cfg, resolve=False)["variant"] == default_variant(method, data)
@@ -228,9 +228,9 @@ def test_single_numbers_can_be_overridden():
         "mocov3_margin.yaml",
         overrides=["variant=pos", "method_kwargs.margins.curvature=.inf", "seed=7"],
     )
-    assert margins_from(cfg.method_kwargs.margins).curvature == float("inf")
+    assert read(cfg, "method_kwargs.margins", Margins).curvature == float("inf")
     cfg = compose("mocov3_margin.yaml", overrides=["method_kwargs.margins.curvature=inf"])
-    assert margins_from(cfg.method_kwargs.margins).curvature == float("inf")
+    assert read(cfg, "method_kwargs.margins", Margins).curvature == float("inf")
 
 
 def test_a_probe_reads_the_settings_of_a_checkpoint_or_of_its_folder(tmp_path):

@@ -56,7 +56,8 @@ def foreign_imports(*places):
     found = {}
     files = [file for place in places for file in sorted(ROOT.glob(place))]
     beside = [*ROOT.glob("tests/support/*.py"), *ROOT.glob("examples/*.py")]
-    ours = {file.stem for file in beside} | {"solo_margins", HOST}
+    # A folder of scripts is a package for the script that it belongs to.
+    ours = {file.stem for file in beside} | {"solo_margins", "upstream", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -89,10 +90,10 @@ def foreign_imports(*places):
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
         ("solo_margins/host/**/*.py", ["train", "dali"]),
         ("solo_margins/reproduction/*.py", ["train", "lens"]),
-        ("solo_margins/upstream/*.py", ["train", "dev"]),
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "dev"]),
         ("scripts/site/*.py", ["docs"]),
+        ("scripts/upstream/*.py", ["train", "dev"]),
         ("tests/**/*.py", ["train", "lens", "bench", "dev"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "none",

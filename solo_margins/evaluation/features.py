@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from solo_margins.host.memory_format import allows_channels_last
+from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import allows_channels_last
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often progress is written where it cannot be redrawn, such as in a file."""

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from solo_margins import host
 from solo_margins.evaluation.features import SECONDS_BETWEEN_LINES, Features, choose_device
-from solo_margins.host.schedule import warmup_cosine_lr
+from solo_margins.host.repairs.warmup_cosine import warmup_cosine_lr
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ OTHER_METHODS = {
 }
 
 CONTRACTS = {
-    "main": "solo_margins.host.main_form.contract",
-    "pypi": "solo_margins.host.pypi_form",
+    "main": "solo_margins.host.solo_main.api",
+    "pypi": "solo_margins.host.solo_1_0_2",
 }
 """Where the names of the contract are, by the form of solo-learn."""
 

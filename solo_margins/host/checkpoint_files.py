@@ -20,13 +20,6 @@ class CheckpointNotWritten(RuntimeError):
     """A checkpoint could not be written; the message is one sentence for the user."""
 
 
-def put_in_place(unfinished: Path, final: Path) -> None:
-    """Give a file its final name once its content is on the disk, not in memory only."""
-    with open(unfinished, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(unfinished, final)
-
-
 def discard(unfinished: Path) -> None:
     """Remove what could not be written to its end, if the disk allows that."""
     with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.host import OTHER_METHODS
-from solo_margins.host.settings import runs_on_cpu
+from solo_margins.host.repairs.trainer_settings import runs_on_cpu
 from solo_margins.losses.margins import Margins
 from solo_margins.registry import OUR_METHODS
 

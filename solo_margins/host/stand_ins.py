@@ -16,7 +16,7 @@ def stand_ins() -> Iterator[None]:
     Lightning of ``pytorch_lightning``, whose modules a trainer of ``lightning.pytorch`` refuses.
     """
     from solo_margins.host.lightning import pl
-    from solo_margins.host.schedule import WarmupCosineLR
+    from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR
 
     bolts_scheduler = ModuleType("pl_bolts.optimizers.lr_scheduler")
     bolts_scheduler.LinearWarmupCosineAnnealingLR = WarmupCosineLR  # type: ignore[attr-defined]

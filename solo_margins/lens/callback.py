@@ -1,37 +1,35 @@
-"""Watches a training: every k steps, on the batch at hand, what margins do to the gradients."""
+"""The Lightning callback: every k steps, what margins do to the gradients of the batch at hand."""
 
 from __future__ import annotations
 
 import logging
-import math
 import time
-from contextlib import ExitStack
-from dataclasses import asdict
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import host
-from solo_margins.host.checkpointing import run_folder
+from solo_margins.host.detect import HostNotFoundError, form
+from solo_margins.host.repairs.checkpoints_of_their_own import run_folder
 from solo_margins.host.versions import versions
-from solo_margins.lens.loggers import log_figure, log_histograms, log_scalars
-from solo_margins.lens.measures import Measured, measure
-from solo_margins.lens.records import Observation, Warned, Writer
+from solo_margins.lens.capture import StepCapture, capture
+from solo_margins.lens.health import COLLAPSE, HealthChecks
+from solo_margins.lens.loggers import log_figure, log_observation
+from solo_margins.lens.measures import measure
+from solo_margins.lens.records import HealthWarning, Observation, Writer
+from solo_margins.lens.runs import flattened
 from solo_margins.lens.settings import LensSettings
-from solo_margins.lens.signs import COLLAPSE, Signs
-from solo_margins.lens.watching import Sight, compares_cosines, watching
-
-WARM_UP = "scheduler.warmup_epochs"
 
 log = logging.getLogger("solo_margins.lens")
 
 
-class Lens(host.pl.Callback):
-    """Measures every k steps what the losses compare, logs it and warns of trouble.
+class Lens(pl.Callback):
+    """Measures every k steps what the losses compare, logs it and warns of problems.
 
-    Of several processes the first one measures its own rows, against the keys of all of them.
+    Of several ranks the first one measures its own rows, against the keys of all of them.
 
     Args:
         settings: how often, and what to do about a collapse.
@@ -42,105 +40,84 @@ class Lens(host.pl.Callback):
         super().__init__()
         self.settings = settings
         self.folder = folder
-        self.stopped: str | None = None
-        """Why the training was ended, if it was."""
+        self.stopped: str | None = None  # why the run was ended, if it was
+        self.interval = 1
         self.seconds = 0.0
         self.observations = 0
-        self._signs = Signs()
+        self._health = HealthChecks()
         self._writer: Writer | None = None
-        self._watching = ExitStack()
-        self._sight: Sight | None = None
-        self.interval = 1
+        self._capturing = ExitStack()
+        self._captured: StepCapture | None = None
         self._last_step = -1
         self._began = 0.0
         self._last: Observation | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the run's file, or go on with it."""
-        batches = trainer.num_training_batches
-        self.interval = self.settings.interval(batches if math.isfinite(batches) else math.inf)
+        """Begin the run's file, or continue it."""
+        self.interval = self.settings.interval(trainer.num_training_batches)
         self._began = time.perf_counter()
-        self._signs = Signs(grace_epochs=1.0 + float(_setting(pl_module, WARM_UP) or 0.0))
-        if not trainer.is_global_zero:
-            return
-        if not compares_cosines(pl_module):
-            log.warning(
-                "Lens: %s compares no cosines that could be seen; only its features and "
-                "projections are watched.",
-                type(pl_module).__name__,
-            )
-        self._writer = Writer(self.folder or run_folder(trainer))
-        self._writer.begin(_header(pl_module, self.interval), first_step=trainer.global_step)
+        header = _header(pl_module, self.interval)
+        warm_up = flattened(header["settings"]).get("scheduler.warmup_epochs")
+        self._health = HealthChecks(grace_epochs=1.0 + float(warm_up or 0.0))
+        if trainer.is_global_zero:
+            self._writer = Writer(self.folder or run_folder(trainer))
+            self._writer.begin(header, first_step=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
-        """Begin to watch where this step is to be observed."""
+        """Start capturing if this step is to be observed."""
         step = trainer.global_step
-        if step % self.interval or step == self._last_step:
-            return
-        # The first of the batches that gradients are accumulated from stands for all.
-        self._last_step = step
-        began = time.perf_counter()
-        self._sight = self._watching.enter_context(watching(pl_module))
-        self.seconds += time.perf_counter() - began
+        # With accumulated gradients the first batch of a step stands for all.
+        if step % self.interval == 0 and step != self._last_step:
+            self._last_step = step
+            began = time.perf_counter()
+            self._captured = self._capturing.enter_context(capture(pl_module))
+            self.seconds += time.perf_counter() - began
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, index: int
     ) -> None:
-        """Measure what was seen."""
-        sight, self._sight = self._sight, None
-        if sight is None:
+        """Measure what was captured."""
+        captured, self._captured = self._captured, None
+        if captured is None:
             return
-        self._watching.close()
+        self._capturing.close()
         if pl_module.device.type == "cuda":
-            # What the training itself still computes is not the lens's to pay for.
+            # What training itself still computes is not part of the lens's cost.
             torch.cuda.synchronize(pl_module.device)
         began = time.perf_counter()
-        collapsed = None
+        collapse = None
         if trainer.is_global_zero:
-            collapsed = self._observe(trainer, pl_module, sight, index)
+            epoch = trainer.current_epoch + index / max(1, trainer.num_training_batches)
+            collapse = self._observe(trainer, pl_module, captured, epoch)
         if self.settings.on_collapse == "stop":
-            # Every process must stop at the same step.
-            stops = collapsed is not None
+            # Every rank must stop at the same step.
+            stops = collapse is not None
             if trainer.world_size > 1:
                 stops = trainer.strategy.reduce_boolean_decision(stops, all=False)
             if stops:
-                self.stopped = collapsed or "another process saw a sign of collapse"
+                self.stopped = collapse or "another rank saw a sign of collapse"
                 trainer.should_stop = True
-        self.seconds += time.perf_counter() - began + sight.seconds
+        self.seconds += time.perf_counter() - began + captured.seconds
 
-    def _observe(self, trainer: Any, pl_module: Any, sight: Sight, index: int) -> str | None:
+    def _observe(
+        self, trainer: Any, module: Any, captured: StepCapture, epoch: float
+    ) -> str | None:
         """Measure, write and log; return the text of a sign of collapse that is new."""
-        band = getattr(pl_module, "polarization", None)
-        views = getattr(pl_module, "num_crops", 2)
-        measured = measure(
-            sight.compared,
-            # Some steps project a view more than once; the last time is the one they compare.
-            torch.cat(sight.projections[-views:]) if sight.projections else None,
-            torch.cat(sight.features) if sight.features else None,
-            None if band is None else (band.lower, band.upper),
-        )
+        assert self._writer is not None
+        polarization, views = getattr(module, "polarization", None), getattr(module, "num_crops", 2)
+        band = (polarization.lower, polarization.upper) if polarization else None
+        seen = self._last = measure(captured, band, views, step=self._last_step, epoch=epoch)
+        if not captured.compared and not self.observations:
+            words = "compares no cosines that the lens can see: only features are measured."
+            log.warning("Lens: %s %s", type(module).__name__, words)
         self.observations += 1
-        step = self._last_step
-        epoch = trainer.current_epoch + index / max(1, trainer.num_training_batches)
-        margins = {} if measured.margins is None else asdict(measured.margins)
-        seen = Observation(step, epoch, measured.scalars, measured.histograms, margins)
-        self._last = seen
-        assert self._writer is not None
-        self._writer.observation(seen)
-        log_scalars(trainer.loggers, seen)
-        log_histograms(trainer.loggers, seen)
-        return self._warn(measured, seen)
-
-    def _warn(self, measured: Measured, seen: Observation) -> str | None:
-        collapsed = None
-        assert self._writer is not None
-        step = seen.step
-        for name, text in self._signs.look(measured, seen.epoch):
-            self._writer.warning(Warned(step, name, text))
-            log.warning("Lens, step %d: %s.", step, text)
-            if name in COLLAPSE:
-                collapsed = collapsed or text
-        return collapsed
+        self._writer.add(seen)
+        log_observation(trainer.loggers, seen)
+        problems = self._health.check(seen)
+        for name, text in problems:
+            self._writer.add(HealthWarning(seen.step, name, text))
+            log.warning("Lens, step %d: %s.", seen.step, text)
+        return next((text for name, text in problems if name in COLLAPSE), None)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Draw the last observation for loggers that keep pictures."""
@@ -151,11 +128,11 @@ class Lens(host.pl.Callback):
             self.seconds += time.perf_counter() - began
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Say what watching took."""
+        """Report what the lens cost."""
         if self._writer is None or not self.observations:
             return
         whole = time.perf_counter() - self._began
-        self._writer.cost(
+        self._writer.add_cost(
             observations=self.observations, seconds=self.seconds, training_seconds=whole
         )
         print(
@@ -166,35 +143,19 @@ class Lens(host.pl.Callback):
         )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave the method as it was."""
-        self._watching.close()
+        """Stop capturing."""
+        self._capturing.close()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave the method as it was."""
-        self._watching.close()
-
-
-def _setting(module: Any, key: str) -> Any:
-    cfg = getattr(module, "cfg", None)
-    return OmegaConf.select(cfg, key, default=None) if isinstance(cfg, DictConfig) else None
+        """Stop capturing."""
+        self._capturing.close()
 
 
 def _header(module: Any, every: int) -> dict[str, Any]:
-    def setting(key: str) -> Any:
-        return _setting(module, key)
-
-    margins = getattr(module, "margins", None)
-    band = getattr(module, "polarization", None)
-    return {
-        "method": setting("method") or type(module).__name__,
-        "name": setting("name"),
-        "seed": setting("seed"),
-        "data": setting("data.name") or setting("data.dataset"),
-        "variant": setting("variant"),
-        "host": host.form(),
-        "versions": versions(),
-        "margins": None if margins is None else asdict(margins),
-        "polarization": None if band is None else asdict(band),
-        "temperature": setting("method_kwargs.temperature"),
-        "every": every,
-    }
+    """Return what the first line of the file says about the run."""
+    cfg = getattr(module, "cfg", None)
+    settings = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else {}
+    header: dict[str, Any] = {"method": type(module).__name__, "settings": settings, "every": every}
+    with suppress(HostNotFoundError):
+        header.update(host=form(), versions=versions())
+    return header

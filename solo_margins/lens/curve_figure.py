@@ -7,239 +7,197 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+from matplotlib.figure import Figure
+
+from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
-from solo_margins.lens.curve_settings import CurveSettings, parse
 from solo_margins.lens.curves import Series
-from solo_margins.lens.files import complete_file, lens_package
 from solo_margins.losses import Margins
+from solo_margins.losses.checks import require_number, require_temperature
 from solo_margins.losses.margins import FIELDS
 
-SYMBOLS = {
-    "angular": "m₁",
-    "subtractive": "m₂",
-    "positive_scale": "s",
-    "curvature": "c",
-    "attenuation": "α",
-}
+ENDINGS = (".png", ".pdf", ".svg")
+KEYS = (*(f"margins.{name}" for name in FIELDS), "temperature", "q", "degrees", "output")
+STYLE: dict[Any, Any] = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
+STYLE |= {"axes.spines.right": False, "axes.spines.top": False}
+STYLE |= {"axes.titlesize": 11, "legend.fontsize": 9}
+PLAIN, CHOSEN, SECOND = "#6b7280", "#c2410c", "#1d4ed8"
+DASHED = {"color": PLAIN, "linestyle": "--"}
+HEADING = {"fontsize": 13, "weight": "bold"}
+ABOVE = 24  # points between a title and its plot: room for a legend, which hides no data there
 
-PLAIN = "#6b7280"
-CHOSEN = "#c2410c"
-SECOND = "#1d4ed8"
+
+@dataclass(frozen=True)
+class CurveSettings:
+    """What to draw, and where the slices through angle and probability are.
+
+    Args:
+        margins: the margins.
+        temperature: τ > 0.
+        q: probability of the positive, without margins, in plots against the angle.
+        degrees: angle of the positive in plots against the probability, in [0, 180].
+        output: the picture; .png, .pdf or .svg.
+
+    Raises:
+        ValueError: a setting leaves its range; the message is one sentence.
+    """
+
+    margins: Margins = field(default_factory=Margins)
+    temperature: float = curves.TEMPERATURE
+    q: float = 0.5
+    degrees: float = 60.0
+    output: Path = Path("lens_curves.png")
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+        require_number("q", self.q, "a number in [0, 1]", low=0.0, high=1.0)
+        require_number("degrees", self.degrees, "a number in [0, 180]", low=0.0, high=180.0)
+
+
+def parse(arguments: Sequence[str]) -> CurveSettings:
+    """Return the settings from ``key=value`` arguments.
+
+    Raises:
+        ValueError: an argument is unknown or leaves its range; the message is one sentence.
+
+    Example:
+        >>> parse(["margins.curvature=.inf", "q=0.25"]).q
+        0.25
+        >>> parse(["margins.angular=4"])
+        Traceback (most recent call last):
+        ...
+        ValueError: margins.angular must be a number in [0, π], got 4.0
+    """
+    of_margins: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for argument in arguments:
+        key, is_setting, text = argument.partition("=")
+        if not is_setting or key not in KEYS:
+            listed = ", ".join(KEYS)
+            raise ValueError(f"{argument!r} is not key=value with one of the keys {listed}.")
+        is_of_margins, _, name = key.rpartition(".")
+        value = output_path(text, ENDINGS) if key == "output" else _number_or_text(text)
+        (of_margins if is_of_margins else others)[name] = value
+    try:
+        margins = Margins(**of_margins)
+    except ValueError as error:
+        raise ValueError(f"margins.{error}") from None
+    return CurveSettings(margins, **others)
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float("inf" if text == ".inf" else text)
+    except ValueError:
+        return text
 
 
 def draw_curves(arguments: Sequence[str]) -> Path:
     """Draw the figure that ``key=value`` arguments describe, and return where it is."""
     settings = parse(arguments)
-    matplotlib = lens_package("matplotlib")
-    matplotlib.use("Agg")
-    pyplot = lens_package("matplotlib.pyplot")
-    style = {
-        "axes.grid": True,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlesize": 11,
-        "font.size": 10,
-        "grid.alpha": 0.3,
-        "legend.fontsize": 9,
-        "legend.frameon": False,
-    }
-    with matplotlib.rc_context(style):
-        figure = _figure(pyplot, settings)
-        try:
-            with complete_file(settings.output) as partial:
-                figure.savefig(partial, dpi=110)
-        finally:
-            pyplot.close(figure)
+    with matplotlib.rc_context(STYLE), complete_file(settings.output) as unfinished:
+        _figure(settings).savefig(unfinished, dpi=110)
     return settings.output
 
 
-def described(margins: Margins) -> str:
-    """Return the margins that are on, in the paper's symbols.
-
-    Example:
-        >>> described(Margins(angular=0.5, curvature=1.5))
-        'm₁ = 0.5, c = 1.5'
-    """
-    defaults = Margins()
-    parts = [
-        f"{SYMBOLS.get(name, name)} = {_short(getattr(margins, name))}"
-        for name in FIELDS
-        if getattr(margins, name) != getattr(defaults, name)
-    ]
-    return ", ".join(parts) or "no margins"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "∞" if math.isinf(value) else f"{value:.3g}"
-
-
-def _figure(pyplot: Any, settings: CurveSettings) -> Any:
-    figure = pyplot.figure(figsize=(16, 12.2), layout="constrained")
+def _figure(settings: CurveSettings) -> Any:
+    figure: Any = Figure(figsize=(16, 12.2), layout="constrained")
     figure.get_layout_engine().set(wspace=0.05)
-    sheets = figure.subfigures(3, 1, height_ratios=(1, 1, 1.15), hspace=0.04)
-    figure.suptitle(
-        f"{described(settings.margins)}   (τ = {settings.temperature:g})",
-        fontsize=15,
-        weight="bold",
-    )
-    _gradients(sheets[0], settings)
-    _factors(sheets[1], settings)
-    _families(sheets[2], settings)
+    rows = figure.subfigures(3, 1, height_ratios=(1, 1, 1.15), hspace=0.04)
+    title = f"{curves.described(settings.margins)}   (τ = {settings.temperature:g})"
+    figure.suptitle(title, fontsize=15, weight="bold")
+    for row, draw in zip(rows, (_gradients, _factors, _families), strict=True):
+        draw(row, settings)
     return figure
 
 
-def _line(axis: Any, series: Series, **look: Any) -> None:
-    axis.plot(series.x.numpy(), series.y.numpy(), **look)
-
-
-def _pair(axis: Any, plain: Series, chosen: Series) -> None:
-    """Draw a curve without margins and the same with them."""
-    _line(axis, plain, color=PLAIN, linestyle="--", linewidth=1.8, label="no margins")
-    _line(axis, chosen, color=CHOSEN, linewidth=2.4, label="these margins")
-
-
-def _along_angle(axis: Any) -> None:
-    axis.set_xlabel("angle θ of the positive, degrees")
-    axis.set_xlim(0, 180)
-    axis.set_xticks(range(0, 181, 30))
-
-
-def _along_probability(axis: Any) -> None:
-    axis.set_xlabel("probability q of the positive, without margins")
-    axis.set_xlim(0, 1)
+def _plot(
+    axis: Any, title: str, ylabel: str, by_angle: bool, *lines: tuple[Series, dict[str, Any]]
+) -> None:
+    """Draw lines against the angle or the probability, with title and names of the axes."""
+    for series, look in lines:
+        axis.plot(series.x.numpy(), series.y.numpy(), **{"color": CHOSEN, "linewidth": 2.4, **look})
+    axis.set_title(title, pad=ABOVE)
+    axis.set_ylabel(ylabel)
+    if by_angle:
+        axis.set(xlabel="angle θ of the positive, degrees", xlim=(0, 180))
+        axis.set_xticks(range(0, 181, 30))
+    else:
+        axis.set(xlabel="probability q of the positive, without margins", xlim=(0, 1))
 
 
 def _legend_above(axis: Any, **look: Any) -> None:
-    """Put the legend between title and plot, where no data can be."""
-    columns = len(axis.get_legend_handles_labels()[1])
-    axis.legend(
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=columns,
-        borderaxespad=0.2,
-        columnspacing=1.2,
-        handlelength=1.8,
-        **look,
-    )
-    axis.set_title(axis.get_title(), pad=24)
+    layout = {"ncols": 2, "borderaxespad": 0.2, "columnspacing": 1.2, "handlelength": 1.8}
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), **layout, **look)
 
 
-def _gradients(sheet: Any, settings: CurveSettings) -> None:
-    sheet.suptitle(
-        "How strongly a positive is pulled (Fig. 1 of the paper)", fontsize=13, weight="bold"
-    )
-    by_angle, by_probability, plain_map, chosen_map = sheet.subplots(
-        1, 4, width_ratios=(1, 1, 1.12, 1.12)
-    )
-    margins, tau = settings.margins, settings.temperature
-    at_q = (settings.q, tau)
-    at_angle = (settings.degrees, tau)
-    _pair(
-        by_angle,
-        curves.gradient_by_angle(Margins(), *at_q),
-        curves.gradient_by_angle(margins, *at_q),
-    )
-    by_angle.set_title(f"gradient against angle, q = {settings.q:g}")
-    _along_angle(by_angle)
-    _pair(
-        by_probability,
-        curves.gradient_by_probability(Margins(), *at_angle),
-        curves.gradient_by_probability(margins, *at_angle),
-    )
-    by_probability.set_title(f"gradient against probability, θ = {settings.degrees:g}°")
-    _along_probability(by_probability)
+def _gradients(row: Any, settings: CurveSettings) -> None:
+    row.suptitle("How strongly a positive is pulled (Fig. 1 of the paper)", **HEADING)
+    by_angle, by_probability, *maps = row.subplots(1, 4, width_ratios=(1, 1, 1.12, 1.12))
+    tau, size = settings.temperature, "|∂L/∂θ|, 1/rad"
+    at_q = f"gradient against angle, q = {settings.q:g}"
+    at_angle = f"gradient against probability, θ = {settings.degrees:g}°"
+    for margins, look, axis in (
+        (Margins(), {**DASHED, "linewidth": 1.8, "label": "no margins"}, maps[0]),
+        (settings.margins, {"label": "these margins"}, maps[1]),
+    ):
+        series = curves.gradient_by_angle(margins, settings.q, tau)
+        _plot(by_angle, at_q, size, True, (series, look))
+        series = curves.gradient_by_probability(margins, settings.degrees, tau)
+        _plot(by_probability, at_angle, size, False, (series, look))
+        x, y, gradient = (part.numpy() for part in curves.gradient_map(margins, tau))
+        mesh = axis.pcolormesh(x, y, gradient, shading="gouraud", rasterized=True)
+        axis.grid(False)
+        _plot(axis, f"gradient, {look['label']}", "probability q", True)
+        row.colorbar(mesh, ax=axis, pad=0.02).set_label(size)
     for axis in (by_angle, by_probability):
-        axis.set_ylabel("|∂L/∂θ|, 1/rad")
         axis.set_ylim(bottom=0)
         _legend_above(axis)
-    for axis, shown, title in (
-        (plain_map, Margins(), "no margins"),
-        (chosen_map, margins, "these margins"),
-    ):
-        degrees, q, found = curves.gradient_map(shown, tau)
-        mesh = axis.pcolormesh(
-            degrees.numpy(), q.numpy(), found.numpy(), shading="gouraud", rasterized=True
-        )
-        axis.grid(False)
-        axis.set_title(f"gradient, {title}", pad=24)
-        axis.set_ylabel("probability q")
-        _along_angle(axis)
-        bar = sheet.colorbar(mesh, ax=axis, pad=0.02)
-        bar.set_label("|∂L/∂θ|, 1/rad")
 
 
-def _factors(sheet: Any, settings: CurveSettings) -> None:
-    sheet.suptitle(
-        "The factors that margins multiply gradients by (Fig. 2, Eq. 12)",
-        fontsize=13,
-        weight="bold",
-    )
-    weight, slope, probability, total = sheet.subplots(1, 4)
-    margins, tau = settings.margins, settings.temperature
-    at_angle = (settings.degrees, tau)
-
-    weight.set_title("scale of positives, s · curve(θ)")
-    _line(weight, curves.weight_by_angle(margins), color=CHOSEN, linewidth=2.4)
+def _factors(row: Any, settings: CurveSettings) -> None:
+    row.suptitle("The factors that margins multiply gradients by (Fig. 2, Eq. 12)", **HEADING)
+    weight, slope, probability, total = axes = row.subplots(1, 4)
+    margins, tau, degrees = settings.margins, settings.temperature, settings.degrees
+    by_angle = curves.weight_by_angle(margins)
+    _plot(weight, "scale of positives, s · curve(θ)", "factor", True, (by_angle, {}))
     weight.set_ylim(0, 1.08 * max(1.0, margins.positive_scale))
-
-    slope.set_title("slope, sin(θ + m₁) / sin θ")
-    found = curves.slope_ratio(margins)
-    _line(slope, found, color=CHOSEN, linewidth=2.4)
-    _limit(slope, found)
-
-    probability.set_title(f"probability at θ = {settings.degrees:g}°")
-    positive = curves.probability_ratio(margins, *at_angle)
-    negative = curves.negative_ratio(margins, *at_angle)
-    _line(probability, positive, color=CHOSEN, linewidth=2.4, label="positive: (1 − q′) / (1 − q)")
-    _line(
-        probability,
-        negative,
-        color=SECOND,
-        linestyle=(0, (4, 3)),
-        linewidth=1.8,
-        label="negatives: q′ⱼ / qⱼ",
+    for axis, title, ratio in (
+        (slope, "slope, sin(θ + m₁) / sin θ", curves.slope_ratio(margins)),
+        (total, f"all together, q = {settings.q:g}", curves.total_ratio(margins, settings.q, tau)),
+    ):
+        _plot(axis, title, "", True, (ratio, {}))
+        _cut_off_ends(axis, ratio)
+    positive = curves.probability_ratio(margins, degrees, tau)
+    negative = curves.probability_ratio(margins, degrees, tau, of_negatives=True)
+    dashed = {"color": SECOND, "linestyle": (0, (4, 3)), "linewidth": 1.8}
+    lines = (
+        (positive, {"label": "positive: (1 − q′) / (1 − q)"}),
+        (negative, {"label": "negatives: q′ⱼ / qⱼ", **dashed}),
     )
+    _plot(probability, f"probability at θ = {degrees:g}°", "", False, *lines)
+    _legend_above(probability, fontsize=8)
     largest = max(float(positive.y.max()), float(negative.y.max()))
     if largest > 20:
         probability.set_yscale("log")
         probability.yaxis.set_major_formatter("{x:g}")
     else:
         probability.set_ylim(0, 1.08 * max(1.0, largest))
-    _along_probability(probability)
-    _legend_above(probability, fontsize=8)
-
-    total.set_title(f"all together, q = {settings.q:g}")
-    found = curves.total_ratio(margins, settings.q, tau)
-    _line(total, found, color=CHOSEN, linewidth=2.4)
-    _limit(total, found)
-
-    for axis in (weight, slope, total):
-        _along_angle(axis)
-        axis.set_title(axis.get_title(), pad=24)
-    for axis in (weight, slope, probability, total):
-        axis.axhline(1.0, color=PLAIN, linestyle="--", linewidth=1.4)
-    for axis in (weight, slope, total):
-        axis.annotate(
-            "no margins",
-            (0.99, 1.0),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=9,
-            color=PLAIN,
-        )
-    weight.set_ylabel("factor")
+    for axis in axes:
+        axis.axhline(1.0, **DASHED, linewidth=1.4)
+        if axis is not probability:
+            look = {"ha": "right", "fontsize": 9, "color": PLAIN, "textcoords": "offset points"}
+            place = {"xytext": (0, 3), "xycoords": ("axes fraction", "data")}
+            axis.annotate("no margins", (0.99, 1.0), **place, **look)
 
 
-def _limit(axis: Any, series: Series) -> None:
-    """Cut off what diverges at angle 0, where sin θ is in the denominator."""
+def _cut_off_ends(axis: Any, series: Series) -> None:
+    """Limit a plot to what does not diverge near angle 0, where sin θ is in the denominator."""
     inner = series.y[(series.x >= 10.0) & (series.x <= 170.0)]
     inner = inner[inner.isfinite()]
     if len(inner) == 0:
@@ -250,64 +208,41 @@ def _limit(axis: Any, series: Series) -> None:
     axis.set_ylim(low - (0.05 * (high - low) if low < 0 else 0.0), high + 0.08 * (high - low))
 
 
-def _families(sheet: Any, settings: CurveSettings) -> None:
-    margins = settings.margins
-    by_angle, by_probability = sheet.subplots(1, 2)
-    _family(
-        by_angle, curves.weights_by_curvature(margins), margins.curvature, "c", _curvature_label
-    )
-    by_angle.set_title("Weight of a positive by its angle, for several curvatures c (Eq. 18)")
-    by_angle.set_ylabel("weight s · curve(θ)")
-    by_angle.set_ylim(0, 1.08 * margins.positive_scale)
-    _along_angle(by_angle)
-
-    _family(
-        by_probability,
-        curves.attenuations_by_strength(margins),
-        margins.attenuation,
-        "α",
-        lambda alpha: "0, off" if alpha == 0 else f"{alpha:.3g}",
-    )
-    if margins.subtractive > 0.0:
-        equivalent = -math.expm1(-margins.subtractive / settings.temperature)
-        _line(
-            by_probability,
-            curves.attenuation_by_probability(replace(margins, attenuation=equivalent)),
-            color=SECOND,
-            linestyle=":",
-            linewidth=2.6,
-            label=f"m₂ = {margins.subtractive:g} acts as α = {equivalent:.3g} (Eq. 14)",
-        )
-    by_probability.set_title("Attenuation 1 / (1 − αq) by probability, for several α (Eq. 20, 21)")
-    by_probability.set_ylabel("factor")
-    by_probability.set_yscale("log")
-    by_probability.set_ylim(0.9, 100)
-    by_probability.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
-    by_probability.minorticks_off()
-    _along_probability(by_probability)
-    # With margins on, the q of Eq. 20 is that with margins.
-    by_probability.set_xlabel("probability q of the positive")
-    for axis in (by_angle, by_probability):
-        axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-
-
-def _curvature_label(curvature: float) -> str:
-    return "∞, off" if math.isinf(curvature) else f"{curvature:.3g}"
-
-
-def _family(
-    axis: Any, family: Mapping[float, Series], chosen: float, symbol: str, named: Any
-) -> None:
-    """Draw curves from light to dark, and the chosen one on top of them."""
-    pyplot = lens_package("matplotlib.pyplot")
-    shades = pyplot.get_cmap("viridis")
+def _family(family: Mapping[float, Series], symbol: str, chosen: float, off: float) -> list[Any]:
+    """Return curves from dark to light, and the chosen one on top of them."""
+    lines = []
     for place, (value, series) in enumerate(family.items()):
-        look: dict[str, Any] = {
-            "color": shades(0.9 * place / max(1, len(family) - 1)),
-            "linewidth": 1.4,
-            "alpha": 0.8,
-        }
-        label = f"{symbol} = {named(value)}"
+        colour = matplotlib.colormaps["viridis"](0.9 * place / (len(family) - 1))
+        look = {"color": colour, "linewidth": 1.4, "alpha": 0.8}
+        label = f"{symbol} = " + f"{value:.3g}".replace("inf", "∞") + ", off" * (value == off)
         if value == chosen:
-            look, label = {"color": CHOSEN, "linewidth": 3.2, "zorder": 3}, f"{label} (chosen)"
-        _line(axis, series, label=label, **look)
+            look, label = {"linewidth": 3.2, "zorder": 3}, f"{label} (chosen)"
+        lines.append((series, {**look, "label": label}))
+    return lines
+
+
+def _families(row: Any, settings: CurveSettings) -> None:
+    """Draw what neighbouring values of curvature and attenuation would do."""
+    margins = settings.margins
+    by_angle, by_probability = row.subplots(1, 2)
+    title = "Weight of a positive by its angle, for several curvatures c (Eq. 18)"
+    family = _family(curves.weights_by_curvature(margins), "c", margins.curvature, math.inf)
+    _plot(by_angle, title, "weight s · curve(θ)", True, *family)
+    by_angle.set_ylim(0, 1.08 * margins.positive_scale)
+    title = "Attenuation 1 / (1 − αq) by probability, for several α (Eq. 20, 21)"
+    family = _family(curves.attenuations_by_strength(margins), "α", margins.attenuation, 0.0)
+    if margins.subtractive > 0.0:
+        alpha = -math.expm1(-margins.subtractive / settings.temperature)
+        label = f"m₂ = {margins.subtractive:g} acts as α = {alpha:.3g} (Eq. 14)"
+        look = {"color": SECOND, "linestyle": ":", "linewidth": 2.6, "label": label}
+        equivalent = replace(margins, attenuation=alpha)
+        family.append((curves.attenuation_by_probability(equivalent), look))
+    _plot(by_probability, title, "factor", False, *family)
+    # With margins on, the q of Eq. 20 is that with margins.
+    by_probability.set(xlabel="probability q of the positive", yscale="log", ylim=(0.9, 100))
+    ticks = [1, 2, 5, 10, 20, 50, 100]
+    by_probability.set_yticks(ticks, [str(tick) for tick in ticks])
+    by_probability.minorticks_off()
+    for axis in (by_angle, by_probability):
+        axis.set_title(axis.get_title(), pad=6)
+        axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -17,13 +17,15 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import Margins
-from solo_margins.losses._objectives import InfoNCE, RowTerms
+from solo_margins.losses.engine.objective import RowTerms, info_nce
+from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 POINTS = 181
 TEMPERATURE = 0.2
+# Those of the margins paper (§5.3).
 CURVATURES = (1 / 3, 0.5, 0.7, 1.0, 1.5, 2.5, 5.0, math.inf)
-"""Those of the margins paper (§5.3)."""
 ATTENUATIONS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+SYMBOLS = dict(zip(FIELDS, ("m₁", "m₂", "s", "c", "α"), strict=False))
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,22 @@ class Series:
     y: Tensor
 
 
+def described(margins: Margins) -> str:
+    """Return the margins that are on, in the paper's symbols.
+
+    Example:
+        >>> described(Margins(angular=0.5, curvature=1.5))
+        'm₁ = 0.5, c = 1.5'
+    """
+    values = {name: getattr(margins, name) for name in FIELDS}
+    parts = [
+        f"{SYMBOLS.get(name, name)} = {value if isinstance(value, str) else f'{value:.3g}'}"
+        for name, value in values.items()
+        if value != getattr(Margins(), name)
+    ]
+    return ", ".join(parts) or "no margins"
+
+
 def _angles(points: int) -> Tensor:
     return torch.linspace(0.0, math.pi, points, dtype=torch.float64)
 
@@ -42,20 +60,24 @@ def _probabilities(points: int) -> Tensor:
     return torch.linspace(0.0, 1.0, points, dtype=torch.float64)
 
 
-def _rows(
-    margins: Margins,
-    cosine: Tensor,
-    sine: Tensor,
-    q: Tensor,
-    temperature: float,
-    negatives_weight: float = 1.0,
+def row_terms(
+    margins: Margins, angle: Tensor, q: Tensor, temperature: float, negatives_weight: float = 1.0
 ) -> RowTerms:
-    """Return what a row's gradients are by their logits, where q is that without margins."""
-    plain = cosine / temperature
+    """Return loss and gradients by the logits of rows whose positive has these angles.
+
+    Args:
+        margins: the margins.
+        angle: of the positive, in [0, π].
+        q: the positive's probability without margins, in [0, 1].
+        temperature: τ.
+        negatives_weight: β; 0 where there are positives only, as in BYOL.
+    """
+    cosine, sine = angle.cos(), angle.sin()
     # The negatives that give the positive this probability when there are no margins.
-    log_negatives = plain + torch.log1p(-q) - q.log()
+    log_negatives = cosine / temperature + torch.log1p(-q) - q.log()
     shifted = margins.similarity(cosine, sine) / temperature
-    return InfoNCE(margins, negatives_weight)(shifted, log_negatives, 1, 1)
+    spec = ContrastSpec(temperature, margins, negatives_weight)
+    return info_nce(shifted, log_negatives, spec)
 
 
 def positive_gradient(
@@ -67,17 +89,11 @@ def positive_gradient(
 ) -> Tensor:
     r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive.
 
-    Args:
-        margins: the margins.
-        angle: of the pair, in [0, π].
-        q: the positive's probability without margins, in [0, 1].
-        temperature: τ.
-        negatives_weight: β; 0 where there are positives only, as in BYOL.
+    The arguments are those of :func:`row_terms`.
     """
     angle, q = torch.broadcast_tensors(angle, q)
-    cosine, sine = angle.cos(), angle.sin()
-    mass = _rows(margins, cosine, sine, q, temperature, negatives_weight).to_positives
-    by_angle = mass * margins.slope(cosine, sine) * margins.angle_weight(angle)
+    by_logit = row_terms(margins, angle, q, temperature, negatives_weight).to_positives
+    by_angle = by_logit * margins.slope(angle.cos(), angle.sin()) * margins.angle_weight(angle)
     return (by_angle / temperature).abs()
 
 
@@ -90,10 +106,8 @@ def gradient_by_angle(
 ) -> Series:
     """Return the gradient of a positive against its angle in degrees (Fig. 1)."""
     angle = _angles(points)
-    found = positive_gradient(
-        margins, angle, torch.full_like(angle, q), temperature, negatives_weight
-    )
-    return Series(angle.rad2deg(), found)
+    gradient = positive_gradient(margins, angle, angle.new_tensor(q), temperature, negatives_weight)
+    return Series(angle.rad2deg(), gradient)
 
 
 def gradient_by_probability(
@@ -101,8 +115,11 @@ def gradient_by_probability(
 ) -> Series:
     """Return the gradient of a positive against its probability (Fig. 1)."""
     q = _probabilities(points)
-    angle = torch.full_like(q, math.radians(degrees))
-    return Series(q, positive_gradient(margins, angle, q, temperature))
+    return Series(q, positive_gradient(margins, _radians(degrees), q, temperature))
+
+
+def _radians(degrees: float) -> Tensor:
+    return torch.tensor(math.radians(degrees), dtype=torch.float64)
 
 
 def gradient_map(
@@ -110,62 +127,48 @@ def gradient_map(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return degrees (A,), probabilities (Q,) and the gradients of a positive (Q, A)."""
     angle, q = _angles(points), _probabilities(points)
-    found = positive_gradient(margins, angle.unsqueeze(0), q.unsqueeze(1), temperature)
-    return angle.rad2deg(), q, found
+    gradients = positive_gradient(margins, angle.unsqueeze(0), q.unsqueeze(1), temperature)
+    return angle.rad2deg(), q, gradients
 
 
 def slope_ratio(margins: Margins, points: int = POINTS) -> Series:
     r"""Return :math:`\sin(\theta + m_1) / \sin\theta` against the angle (Eq. 12, Fig. 2)."""
     angle = _angles(points)[1:-1]
-    cosine, sine = angle.cos(), angle.sin()
-    return Series(angle.rad2deg(), margins.slope(cosine, sine) / sine)
-
-
-def _rows_by_probability(
-    margins: Margins, degrees: float, temperature: float, points: int
-) -> tuple[Tensor, RowTerms]:
-    """Return probabilities of a positive at some angle, without q = 1, and their rows' terms."""
-    q = _probabilities(points)[:-1]
-    angle = torch.full_like(q, math.radians(degrees))
-    return q, _rows(margins, angle.cos(), angle.sin(), q, temperature)
+    return Series(angle.rad2deg(), margins.slope(angle.cos(), angle.sin()) / angle.sin())
 
 
 def probability_ratio(
-    margins: Margins, degrees: float = 60.0, temperature: float = TEMPERATURE, points: int = POINTS
+    margins: Margins,
+    degrees: float = 60.0,
+    temperature: float = TEMPERATURE,
+    points: int = POINTS,
+    of_negatives: bool = False,
 ) -> Series:
-    """Return (1 − q') / (1 − q), attenuation included, against q (Eq. 12, 14, 20; Fig. 2)."""
-    q, terms = _rows_by_probability(margins, degrees, temperature, points)
-    return Series(q, terms.to_positives / (1.0 - q))
-
-
-def negative_ratio(
-    margins: Margins, degrees: float = 60.0, temperature: float = TEMPERATURE, points: int = POINTS
-) -> Series:
-    r"""Return :math:`q'_{ij} / q_{ij}`, by what margins multiply a negative's gradient, against q.
-
-    The negative's own probability does not matter: margins change that of all negatives of a row
-    by one factor (Eq. 12, 14, 20; Fig. 2).
+    r"""Return (1 − q') / (1 − q), attenuation included, against q (Eq. 12, 14, 20; Fig. 2).
 
     Args:
         margins: the margins.
         degrees: angle of the positive.
         temperature: τ.
         points: how many probabilities of the positive, the last one left out.
+        of_negatives: return :math:`q'_{ij} / q_{ij}` of a negative instead. Its own probability
+            does not matter: margins change that of all negatives of a row by one factor.
     """
-    q, terms = _rows_by_probability(margins, degrees, temperature, points)
-    return Series(q, terms.to_negatives / (1.0 - q))
+    q = _probabilities(points)[:-1]
+    terms = row_terms(margins, _radians(degrees), q, temperature)
+    return Series(q, (terms.to_negatives if of_negatives else terms.to_positives) / (1.0 - q))
 
 
 def total_ratio(
     margins: Margins, q: float = 0.5, temperature: float = TEMPERATURE, points: int = POINTS
 ) -> Series:
-    """Return by what all margins together multiply the gradient of a positive, by its angle."""
+    """Return the factor of a positive's gradient by all margins together, against its angle."""
     angle = _angles(points)[1:-1]
-    probability = torch.full_like(angle, q)
-    found = positive_gradient(margins, angle, probability, temperature)
-    return Series(
-        angle.rad2deg(), found / positive_gradient(Margins(), angle, probability, temperature)
+    changed, plain = (
+        positive_gradient(each, angle, angle.new_tensor(q), temperature)
+        for each in (margins, Margins())
     )
+    return Series(angle.rad2deg(), changed / plain)
 
 
 def weight_by_angle(margins: Margins, points: int = POINTS) -> Series:
@@ -188,8 +191,7 @@ def attenuation_by_probability(margins: Margins, points: int = POINTS) -> Series
 
 def attenuations_by_strength(margins: Margins, points: int = POINTS) -> dict[float, Series]:
     """Return the factor for several α and that of ``margins``, smallest first."""
-    chosen = sorted({*ATTENUATIONS, margins.attenuation})
     return {
         alpha: attenuation_by_probability(replace(margins, attenuation=alpha), points)
-        for alpha in chosen
+        for alpha in sorted({*ATTENUATIONS, margins.attenuation})
     }

@@ -2,6 +2,7 @@
 
 ==========================================  =======================================================
 ``loss``                                    mean of the rows' losses, before any factor
+``chance_loss``                             the loss of guessing, log N, without margins
 ``loss_positive``, ``loss_negative``        its two parts: −z' of the positives, and the rest
 ``positive_angle``, ``negative_angle``      mean angles in radians
 ``angle_separation``                        probability that a positive is closer than a negative
@@ -25,81 +26,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
-from solo_margins.lens.gradients import AngleGradients, of_contrast, of_pairs
-from solo_margins.lens.records import Histogram
-from solo_margins.losses._directions import unit_vectors
-from solo_margins.losses._observation import Seen, SeenContrast
-from solo_margins.losses.margins import Margins
+from solo_margins.lens.capture import StepCapture
+from solo_margins.lens.gradients import AngleGradients, angle_gradients
+from solo_margins.lens.records import Histogram, Observation
+from solo_margins.losses.engine.geometry import unit_vectors
 
 BINS = 60
+# Rows that are looked at: enough for a histogram, few enough not to slow training down.
 MAX_ROWS = 256
-"""Rows that are looked at: enough for a histogram, few enough not to slow training down."""
 SATURATED = 0.99
 SILENCED = 0.1
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Numbers and histograms of one batch."""
-
-    scalars: dict[str, float]
-    histograms: dict[str, Histogram]
-    margins: Margins | None = None
-    temperature: float | None = None
-    candidates: int | None = None
-
-
 @torch.no_grad()
 def measure(
-    seen: Sequence[Seen],
-    projections: Tensor | None = None,
-    features: Tensor | None = None,
+    captured: StepCapture,
     band: tuple[float, float] | None = None,
+    views: int = 2,
     max_rows: int = MAX_ROWS,
     bins: int = BINS,
-) -> Measured:
-    """Return what can be measured of a batch; what was not seen is left out.
+    step: int = 0,
+    epoch: float = 0.0,
+) -> Observation:
+    """Return what can be measured of a step; what was not captured is left out.
 
     Args:
-        seen: what the losses compared, of all pairs of views.
-        projections: (N, D) the student's projections of every view.
-        features: (N, F) the backbone's features of every view.
+        captured: what the losses compared, the features and the projections of a step.
         band: lower and upper end of the polarization's band.
+        views: of an image that the student projects; a step that projects a view more than once
+            compares the last projection.
         max_rows: rows of each comparison, and of projections and features, that are looked at.
         bins: of every histogram.
+        step: optimiser steps taken before.
+        epoch: epochs trained before.
     """
-    scalars: dict[str, float] = {}
-    histograms: dict[str, Histogram] = {}
-    share = max(1, max_rows // max(1, len(seen)))
-    found = [
-        of_contrast(one, share) if isinstance(one, SeenContrast) else of_pairs(one, share)
-        for one in seen
-    ]
-    if found:
-        _add_angles(found, scalars, histograms, bins)
-        _add_gradients(found, scalars, histograms, bins)
-    if projections is not None:
-        _add_distances(_spread_out(projections, max_rows), band, scalars, histograms, bins)
-    if features is not None:
-        features = _spread_out(features, 2 * max_rows)
-        scalars["effective_rank"] = effective_rank(features)
-        scalars["feature_width"] = float(min(features.shape))
-    last = found[-1] if found else None
-    return Measured(
-        {name: float(value) for name, value in scalars.items()},
-        histograms,
-        last.margins if last else None,
-        last.temperature if last else None,
-        last.candidates if last else None,
-    )
+    seen = Observation(step, epoch, scalars={})
+    if captured.compared:
+        share = max(1, max_rows // len(captured.compared))
+        _add_gradients(seen, [angle_gradients(one, share) for one in captured.compared], bins)
+    if captured.projections:
+        projections = _evenly(torch.cat(captured.projections[-views:]), max_rows)
+        _add_distances(seen, projections, band, bins)
+    if captured.features:
+        features = _evenly(torch.cat(captured.features), 2 * max_rows)
+        seen.scalars["effective_rank"] = effective_rank(features)
+        seen.scalars["feature_width"] = float(min(features.shape))
+    return seen
 
 
-def _spread_out(vectors: Tensor, rows: int) -> Tensor:
+def _evenly(vectors: Tensor, rows: int) -> Tensor:
     """Return at most so many rows, taken evenly, so that every view is among them."""
     if len(vectors) <= rows:
         return vectors
@@ -107,23 +87,46 @@ def _spread_out(vectors: Tensor, rows: int) -> Tensor:
     return vectors[places]
 
 
-def _add_angles(
-    found: Sequence[AngleGradients],
-    scalars: dict[str, float],
-    histograms: dict[str, Histogram],
-    bins: int,
-) -> None:
-    positive = torch.cat([one.positive_angle for one in found])
-    negative = torch.cat([one.negative_angle for one in found])
-    if len(positive):
-        scalars["positive_angle"] = positive.mean().item()
-        scalars["alignment"] = (2.0 - 2.0 * positive.cos()).mean().item()
-        histograms["positive_angle"] = Histogram.of(positive, 0.0, math.pi, bins)
-    if len(negative):
-        scalars["negative_angle"] = negative.mean().item()
-        histograms["negative_angle"] = Histogram.of(negative, 0.0, math.pi, bins)
+def _add_gradients(seen: Observation, gradients: Sequence[AngleGradients], bins: int) -> None:
+    def joined(name: str) -> Tensor:
+        return torch.cat([getattr(one, name).reshape(-1) for one in gradients])
+
+    q, positive, negative = joined("q"), joined("positive_angle"), joined("negative_angle")
+    highest = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
+    loss, positive_term = joined("loss"), joined("positive_term")
+    for name, values in {
+        "loss": loss,
+        "loss_positive": positive_term,
+        "loss_negative": loss - positive_term,
+        "positive_angle": positive,
+        "negative_angle": negative,
+        "alignment": 2.0 - 2.0 * positive.cos(),
+        "q": q,
+        "saturated_q": q > SATURATED,
+        "silenced_positives": joined("curve") < SILENCED,
+    }.items():
+        if len(values):
+            seen.scalars[name] = (values * 1.0).mean().item()
+            if name in highest:
+                seen.histograms[name] = Histogram.of(values, 0.0, highest[name], bins)
     if len(positive) and len(negative):
-        scalars["angle_separation"] = separation(positive, negative)
+        seen.scalars["angle_separation"] = separation(positive, negative)
+    with_margins, plain, negatives, plain_negatives = (
+        joined(name).sum().item()
+        for name in ("positive", "positive_plain", "negative_sum", "negative_sum_plain")
+    )
+    for name, part, whole in (
+        ("positive_gradient_share", with_margins, with_margins + negatives),
+        ("positive_gradient_share_without_margins", plain, plain + plain_negatives),
+        ("effective_scale", with_margins, plain),
+        ("effective_scale_negatives", negatives, plain_negatives),
+    ):
+        if whole > 0.0:
+            seen.scalars[name] = part / whole
+    last = gradients[-1]
+    seen.margins.update(asdict(last.margins))
+    if last.candidates > 1:
+        seen.scalars["chance_loss"] = math.log(last.candidates)
 
 
 def separation(positive: Tensor, negative: Tensor) -> float:
@@ -139,76 +142,34 @@ def separation(positive: Tensor, negative: Tensor) -> float:
     return (larger.mean() / len(ordered)).item()
 
 
-def _add_gradients(
-    found: Sequence[AngleGradients],
-    scalars: dict[str, float],
-    histograms: dict[str, Histogram],
-    bins: int,
-) -> None:
-    def total(name: str) -> float:
-        return float(sum(getattr(one, name).sum().item() for one in found))
-
-    positive, plain = total("positive"), total("positive_without")
-    negative, plain_negative = total("negative_sum"), total("negative_sum_without")
-    _ratio(scalars, "positive_gradient_share", positive, positive + negative)
-    _ratio(scalars, "positive_gradient_share_without_margins", plain, plain + plain_negative)
-    _ratio(scalars, "effective_scale", positive, plain)
-    _ratio(scalars, "effective_scale_negatives", negative, plain_negative)
-    weight = torch.cat([one.weight for one in found])
-    if len(weight):
-        scalars["silenced_positives"] = (weight < SILENCED).double().mean().item()
-    loss = torch.cat([one.loss for one in found])
-    if len(loss):
-        pulled = torch.cat([one.positive_term for one in found])
-        scalars["loss"] = loss.mean().item()
-        scalars["loss_positive"] = pulled.mean().item()
-        scalars["loss_negative"] = (loss - pulled).mean().item()
-    q = torch.cat([one.q for one in found])
-    if len(q):
-        scalars["q"] = q.mean().item()
-        scalars["saturated_q"] = (q > SATURATED).double().mean().item()
-        histograms["q"] = Histogram.of(q, 0.0, 1.0, bins)
-
-
-def _ratio(scalars: dict[str, float], name: str, part: float, whole: float) -> None:
-    if whole > 0.0:
-        scalars[name] = part / whole
-
-
 def _add_distances(
-    projections: Tensor,
-    band: tuple[float, float] | None,
-    scalars: dict[str, float],
-    histograms: dict[str, Histogram],
-    bins: int,
+    seen: Observation, projections: Tensor, band: tuple[float, float] | None, bins: int
 ) -> None:
-    unit = unit_vectors(projections)
-    if len(unit) < 2:
+    if len(projections) < 2:
         return
+    (unit,) = unit_vectors(projections)
     others = ~torch.eye(len(unit), dtype=torch.bool, device=unit.device)
     cosine = (unit @ unit.t())[others].clamp(-1.0, 1.0)
-    scalars["uniformity"] = (-4.0 * (1.0 - cosine)).exp().mean().log().item()
     distance = (1.0 - cosine) / 2.0
-    histograms["distance"] = Histogram.of(distance, 0.0, 1.0, bins)
+    seen.scalars["uniformity"] = (-8.0 * distance).exp().mean().log().item()
+    seen.histograms["distance"] = Histogram.of(distance, 0.0, 1.0, bins)
     if band is not None:
-        lower, upper = band
-        inside = ((distance - lower) * (distance - upper)).clamp(max=0.0).abs()
-        scalars["polarization_loss"] = inside.mean().item()
-        scalars["pairs_in_band"] = (inside > 0.0).double().mean().item()
+        inside = ((distance - band[0]) * (distance - band[1])).clamp(max=0.0).abs()
+        seen.scalars["polarization_loss"] = inside.mean().item()
+        seen.scalars["pairs_in_band"] = (inside > 0.0).double().mean().item()
 
 
 def effective_rank(features: Tensor) -> float:
-    """Return exp of the entropy of the singular values (Roy & Vetterli, 2007).
+    """Return exp of the entropy of the singular values (Roy & Vetterli, 2007); NaN if not finite.
 
     >>> round(effective_rank(torch.eye(4)), 3), round(effective_rank(torch.ones(4, 3)), 3)
     (4.0, 1.0)
     """
     wide = features.double()
+    if not wide.isfinite().all():
+        return math.nan
     # Singular values by the smaller Gram matrix: far cheaper than their decomposition.
     gram = wide @ wide.t() if wide.shape[0] <= wide.shape[1] else wide.t() @ wide
     values = torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
     total = values.sum()
-    if not total > 0:
-        return 0.0
-    p = values / total
-    return torch.special.entr(p).sum().exp().item()
+    return torch.special.entr(values / total).sum().exp().item() if total > 0 else 0.0

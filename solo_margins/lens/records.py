@@ -1,4 +1,4 @@
-"""What the lens saw in a run, as lines of JSON in the run's folder.
+"""What the lens observed in a run, as lines of JSON in the run's folder.
 
 The first line describes the run, each further one is an observation, a warning or what the lens
 cost. A line is written at once, so that a run which was killed keeps all but its last line, and
@@ -8,8 +8,8 @@ can be read while it trains.
     >>> folder = tempfile.TemporaryDirectory()
     >>> writer = Writer(Path(folder.name))
     >>> writer.begin({"method": "byol_curv"}, first_step=0)
-    >>> seen = Histogram.of(torch.tensor([0.1, 0.2, 0.9]), low=0.0, high=1.0, bins=2)
-    >>> writer.observation(Observation(5, 0.5, scalars={"q": 0.4}, histograms={"q": seen}))
+    >>> counted = Histogram.of(torch.tensor([0.1, 0.2, 0.9]), low=0.0, high=1.0, bins=2)
+    >>> writer.add(Observation(5, 0.5, scalars={"q": 0.4}, histograms={"q": counted}))
     >>> run = read(Path(folder.name))
     >>> run.header["method"], run.observations[0].scalars["q"], run.observations[0].histograms["q"]
     ('byol_curv', 0.4, Histogram(low=0.0, high=1.0, counts=[2, 1]))
@@ -28,11 +28,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solo_margins.lens.files import complete_file
+from solo_margins.files import append_line, complete_file, read_lines
 
-FILE = "lens.jsonl"
-"""Name of the file in a run's folder."""
-FORMAT = 1
+FILE = "lens.jsonl"  # in the run's folder
+# How histograms are shown: title, quantities, end of the axis, and the factor of its unit.
+HISTOGRAMS = (
+    ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
+    ("probability q of the positives", ("q",), 1, 1.0),
+    ("pairwise distances (1 − cos θ) / 2", ("distance",), 1, 1.0),
+)
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,16 @@ class Histogram:
     high: float
     counts: list[int]
 
+    def __post_init__(self) -> None:
+        is_counted = all(isinstance(count, int) and count >= 0 for count in self.counts)
+        if not self.high > self.low or not self.counts or not is_counted:
+            raise ValueError("not a histogram")
+
     @classmethod
     def of(cls, values: Tensor, low: float, high: float, bins: int) -> Histogram:
         """Count values; those outside of the range are counted at its ends."""
-        found = torch.histc(values.detach().float().clamp(low, high), bins, low, high)
-        return cls(low, high, [int(count) for count in found.tolist()])
+        counts = torch.histc(values.detach().float().clamp(low, high), bins, low, high)
+        return cls(low, high, [int(count) for count in counts.tolist()])
 
     @property
     def total(self) -> int:
@@ -68,20 +77,25 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Observation:
-    """One look at a batch."""
+    """What was measured on one batch.
+
+    Attributes:
+        step: optimiser steps taken before.
+        epoch: epochs trained before, with their fraction.
+        scalars: name of a quantity to its value; see :mod:`solo_margins.lens.measures`.
+        histograms: name of a quantity to the counts of its values.
+        margins: the fields of ``Margins`` at this step, scheduled ones included.
+    """
 
     step: int
-    """Optimiser steps taken before."""
     epoch: float
     scalars: dict[str, float]
-    """Name of a quantity to its value; see :mod:`solo_margins.lens.measures`."""
     histograms: dict[str, Histogram] = field(default_factory=dict)
     margins: dict[str, Any] = field(default_factory=dict)
-    """The fields of ``Margins`` at this step, where they are scheduled too."""
 
 
 @dataclass(frozen=True)
-class Warned:
+class HealthWarning:
     """A warning that the user was given."""
 
     step: int
@@ -91,16 +105,21 @@ class Warned:
 
 @dataclass(frozen=True)
 class LensRun:
-    """All that a run's file holds."""
+    """All that a run's file holds.
+
+    Attributes:
+        header: ``method``, ``name``, ``host``, ``versions``, ``margins``, ``polarization``, …
+        observations: by their steps.
+        warnings: those that the user was given.
+        cost: ``observations``, ``seconds`` and ``training_seconds`` of the last process.
+        problems: a sentence for everything that could not be read.
+    """
 
     header: dict[str, Any] = field(default_factory=dict)
-    """``method``, ``name``, ``host``, ``versions``, ``margins``, ``polarization``, …"""
     observations: list[Observation] = field(default_factory=list)
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[HealthWarning] = field(default_factory=list)
     cost: dict[str, float] = field(default_factory=dict)
-    """``observations``, ``seconds`` and ``training_seconds`` of the last part that was trained."""
     problems: list[str] = field(default_factory=list)
-    """A sentence for everything that could not be read."""
 
 
 class Writer:
@@ -114,63 +133,43 @@ class Writer:
         self.path = folder / FILE
 
     def begin(self, header: Mapping[str, Any], first_step: int) -> None:
-        """Start the file, or go on with that of a resumed run.
+        """Start the file, or continue that of a resumed run.
 
-        What an interrupted run saw behind the checkpoint that it continues from will be seen
-        again, and is dropped.
+        What an interrupted run observed after the checkpoint that it continues from will be
+        observed again, and is dropped.
         """
-        kept = []
+        lines = [_json({"kind": "header", **header})]
         if first_step > 0 and self.path.exists():
-            for line in self.path.read_bytes().split(b"\n"):
-                content = _parsed(line)
-                if content is not None and content.get("kind") in ("observation", "warning"):
-                    step = content.get("step")
-                    if isinstance(step, int) and step < first_step:
-                        kept.append(line)
-        first = _line({"kind": "header", "format": FORMAT, **header})
-        with complete_file(self.path) as partial:
-            partial.write_bytes(b"".join([first, *(line + b"\n" for line in kept)]))
+            for content in read_lines(self.path, json.loads)[0]:
+                step = content.get("step") if isinstance(content, dict) else None
+                if isinstance(step, int) and step < first_step:
+                    lines.append(json.dumps(content))
+        with complete_file(self.path) as unfinished:
+            unfinished.write_text("".join(f"{line}\n" for line in lines))
 
-    def observation(self, seen: Observation) -> None:
-        """Add an observation."""
-        self._append({"kind": "observation", **asdict(seen)})
+    def add(self, seen: Observation | HealthWarning) -> None:
+        """Add an observation or a warning."""
+        kind = "observation" if isinstance(seen, Observation) else "warning"
+        append_line(self.path, _json({"kind": kind, **asdict(seen)}))
 
-    def warning(self, warned: Warned) -> None:
-        """Add a warning."""
-        self._append({"kind": "warning", **asdict(warned)})
-
-    def cost(self, **figures: float) -> None:
+    def add_cost(self, **figures: float) -> None:
         """Add what the lens took."""
-        self._append({"kind": "cost", **figures})
-
-    def _append(self, content: Mapping[str, Any]) -> None:
-        with open(self.path, "ab") as file:
-            file.write(_line(content))
+        append_line(self.path, _json({"kind": "cost", **figures}))
 
 
-def _line(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(_finite(content), allow_nan=False).encode() + b"\n"
+def _json(content: Any) -> str:
+    return json.dumps(_finite(content), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
-    """Return a value as JSON can hold it: what is infinite as text, what is no number as null."""
+    """Return a value as JSON can hold it: an infinite number as text, NaN as null."""
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        content = json.loads(line)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def read(folder: Path) -> LensRun:
@@ -179,20 +178,11 @@ def read(folder: Path) -> LensRun:
     Raises:
         FileNotFoundError: the run has no such file.
     """
-    path = folder / FILE
     run = LensRun()
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            _add(run, json.loads(line))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            # What is complete ends with a newline, so that the last part is empty.
-            state = "half-written" if number == len(lines) else "unreadable"
-            run.problems.append(f"{path}: line {number} is {state} and left out.")
+    _, problems = read_lines(folder / FILE, lambda line: _add(run, json.loads(line)))
+    run.problems.extend(problems)
     if not run.header:
-        run.problems.append(f"{path} does not say what it is of: its first line is missing.")
+        run.problems.append(f"{folder / FILE} has no header line: its run is not known.")
     run.observations.sort(key=lambda seen: seen.step)
     return run
 
@@ -201,37 +191,26 @@ def _add(run: LensRun, content: dict[str, Any]) -> None:
     kind = content.pop("kind")
     if kind == "header":
         run.header.update(content)
-    elif kind == "observation":
-        run.observations.append(
-            Observation(
-                step=int(content["step"]),
-                epoch=float(content["epoch"]),
-                scalars={name: _number(value) for name, value in content["scalars"].items()},
-                histograms={
-                    name: _histogram(value) for name, value in content["histograms"].items()
-                },
-                margins={
-                    name: _number(value) if value in ("inf", "-inf") else value
-                    for name, value in content["margins"].items()
-                },
-            )
-        )
-    elif kind == "warning":
-        run.warnings.append(
-            Warned(int(content["step"]), str(content["name"]), str(content["text"]))
-        )
     elif kind == "cost":
-        run.cost.update({name: _number(value) for name, value in content.items()})
+        run.cost.update(_numbers(content))
+    elif kind == "warning":
+        text = str(content["text"])
+        run.warnings.append(HealthWarning(int(content["step"]), str(content["name"]), text))
+    elif kind == "observation":
+        histograms = {
+            name: Histogram(float(one["low"]), float(one["high"]), list(one["counts"]))
+            for name, one in content["histograms"].items()
+        }
+        margins = {
+            name: float(value) if value in ("inf", "-inf") else value
+            for name, value in content["margins"].items()
+        }
+        scalars = _numbers(content["scalars"])
+        step, epoch = int(content["step"]), float(content["epoch"])
+        run.observations.append(Observation(step, epoch, scalars, histograms, margins))
     else:
-        raise ValueError(kind)
+        raise ValueError(f"unknown kind {kind!r}")
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _histogram(value: dict[str, Any]) -> Histogram:
-    low, high, counts = float(value["low"]), float(value["high"]), value["counts"]
-    if not high > low or not counts or not all(isinstance(n, int) and n >= 0 for n in counts):
-        raise ValueError("no histogram")
-    return Histogram(low, high, list(counts))
+def _numbers(content: dict[str, Any]) -> dict[str, float]:
+    return {name: math.nan if value is None else float(value) for name, value in content.items()}

@@ -1,4 +1,4 @@
-"""One HTML file that compares what the lens saw in several runs.
+"""One HTML file that compares what the lens observed in several runs.
 
 python -m solo_margins.lens report <run> [<run> …] output=report.html
 """
@@ -9,13 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_margins.lens.files import complete_file, output_path
-from solo_margins.lens.report_page import page
-from solo_margins.lens.report_runs import load_runs
-from solo_margins.lens.report_sections import sections
+import plotly.io
+from jinja2 import Environment, PackageLoader
+from plotly.offline import get_plotlyjs
 
-OUTPUT = Path("report.html")
+from solo_margins.files import complete_file, output_path
+from solo_margins.lens.figures import sections
+from solo_margins.lens.runs import ReportedRun, as_text, load_runs
+from solo_margins.logged_metrics import ACCURACIES
+
 ENDINGS = (".html", ".htm")
+THEMES = ("plotly_white", "plotly_dark")
 
 
 def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
@@ -28,17 +32,14 @@ def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
         >>> parse(["runs/a", "output=a.html"])
         ([PosixPath('runs/a')], PosixPath('a.html'))
     """
-    folders, output = [], OUTPUT
+    folders, output = [], Path("report.html")
     for argument in arguments:
         key, is_setting, text = argument.partition("=")
+        is_other = (is_setting and key.isidentifier()) or argument.startswith("-")
         if is_setting and key == "output":
             output = output_path(text, ENDINGS)
-        elif is_setting and key.isidentifier() and not Path(argument).exists():
-            raise ValueError(f"{argument!r} is neither a folder nor a setting: the key is output.")
-        elif argument.startswith("-") and not Path(argument).exists():
-            raise ValueError(
-                f"{argument!r} is no folder: name runs, and output=<file> if you like."
-            )
+        elif is_other and not Path(argument).exists():
+            raise ValueError(f"{argument!r} is neither a run's folder nor output=<file>.")
         else:
             folders.append(Path(argument))
     if not folders:
@@ -62,10 +63,35 @@ def write_report(arguments: Sequence[str]) -> Path:
     if not runs:
         reasons = " ".join(notes)
         raise ValueError(f"There is nothing to show, and no report was written: {reasons}")
-    content = page(runs, sections(runs, notes), notes)
-    with complete_file(output) as partial:
-        # A name that is no text, as file systems allow it, must not end the report.
-        partial.write_text(content, encoding="utf-8", errors="replace")
+    content = page(runs, notes)
+    with complete_file(output) as unfinished:
+        # File systems allow names that are not text; they must not end the report.
+        unfinished.write_text(content, encoding="utf-8", errors="replace")
     for note in notes:
         print(note, file=sys.stderr)
     return output
+
+
+def page(runs: Sequence[ReportedRun], notes: Sequence[str]) -> str:
+    """Return the HTML of a report."""
+    environment = Environment(loader=PackageLoader("solo_margins", "lens"), autoescape=True)
+    return environment.get_template("report.html").render(
+        runs=runs,
+        sections=sections(runs),
+        notes=notes,
+        accuracies=ACCURACIES,
+        settings=_settings(runs),
+        versions=sorted({name for run in runs for name in run.versions}),
+        plotlyjs=get_plotlyjs(),
+        themes={name: plotly.io.templates[name].to_plotly_json() for name in THEMES},
+    )
+
+
+def _settings(runs: Sequence[ReportedRun]) -> dict[bool, dict[str, list[str]]]:
+    """Return the settings that differ between runs (True), and those that do not (False)."""
+    found: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
+    known = [run.settings for run in runs if run.settings]
+    for key in sorted({key for settings in known for key in settings}):
+        values = [as_text(each[key]) if key in each else "absent" for each in known]
+        found[len(set(values)) > 1][key] = values
+    return found

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from omegaconf import DictConfig, OmegaConf
+from solo_margins.losses.checks import require_choice
 
 ON_COLLAPSE = ("warn", "stop")
 LARGEST_DEFAULT_INTERVAL = 50
@@ -13,26 +12,26 @@ LARGEST_DEFAULT_INTERVAL = 50
 
 @dataclass(frozen=True)
 class LensSettings:
-    """Whether and how a training is watched."""
+    """Whether and how the lens observes a run.
+
+    Attributes:
+        enabled: whether it does.
+        every: steps from one observation to the next; None is 50, or an epoch if that is shorter.
+        on_collapse: ``"stop"`` ends a run that shows a sign of collapse; its checkpoint is kept.
+    """
 
     enabled: bool = False
     every: int | None = None
-    """Steps from one observation to the next; None is 50, or an epoch where that is shorter."""
     on_collapse: str = "warn"
-    """``"stop"`` ends a training that shows a sign of collapse; its checkpoint is kept."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
-            raise ValueError(f"lens.enabled must be true or false, got {self.enabled!r}.")
+            raise ValueError(f"enabled must be true or false, got {self.enabled!r}")
         every = self.every
         is_number = isinstance(every, int) and not isinstance(every, bool) and every > 0
         if every is not None and not is_number:
-            raise ValueError(f"lens.every must be a whole number above 0 or null, got {every!r}.")
-        if self.on_collapse not in ON_COLLAPSE:
-            raise ValueError(
-                f"lens.on_collapse must be one of {', '.join(ON_COLLAPSE)}, "
-                f"got {self.on_collapse!r}."
-            )
+            raise ValueError(f"every must be a whole number above 0 or null, got {every!r}")
+        require_choice("on_collapse", self.on_collapse, ON_COLLAPSE)
 
     def interval(self, batches_per_epoch: float) -> int:
         """Return the number of steps between two observations.
@@ -45,20 +44,3 @@ class LensSettings:
         if self.every is not None:
             return self.every
         return int(max(1, min(LARGEST_DEFAULT_INTERVAL, batches_per_epoch)))
-
-
-def lens_settings(cfg: DictConfig) -> LensSettings:
-    """Return the settings of a configuration.
-
-    Raises:
-        ValueError: a setting is unknown or impossible; the message is one sentence.
-    """
-    given: Any = OmegaConf.select(cfg, "lens", default=None)
-    given = {} if given is None else OmegaConf.to_container(given, resolve=True)
-    if not isinstance(given, dict):
-        raise ValueError(f"lens must be settings such as lens.enabled=true, got {given!r}.")
-    known = [field.name for field in fields(LensSettings)]
-    for name in given:
-        if name not in known:
-            raise ValueError(f"lens has no setting {name!r}; its settings are {', '.join(known)}.")
-    return LensSettings(**{str(name): value for name, value in given.items()})

@@ -6,37 +6,11 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from solo_margins.losses._checks import require_same_shape
-from solo_margins.losses._directions import angles_between, difference
-from solo_margins.losses._first_order import differentiable_once
-from solo_margins.losses._observation import report_pairs
-from solo_margins.losses._precision import directions, full_precision
-from solo_margins.losses._pull import pull_along
+from solo_margins.losses.checks import require_same_shape
+from solo_margins.losses.forms import positives_only
 from solo_margins.losses.margins import Margins, require_margins
-
-
-class _PositivesOnly(torch.autograd.Function):
-    """Mean of m2 - cos(θ + m1) over pairs, with scaled gradients for the first of each."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:
-        angles = angles_between(rows, targets)
-        if ctx.needs_input_grad[0]:
-            mass = torch.full_like(angles.angle, 1.0 / rows.shape[0])
-            pull = pull_along(angles, margins, mass).unsqueeze(1)
-            ctx.save_for_backward(difference(rows, targets, angles.side).mul_(-pull))
-        return -margins.similarity(angles.cosine, angles.sine).mean()
-
-    @staticmethod
-    @differentiable_once
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (for_rows,) = ctx.saved_tensors
-        return for_rows * gradient, None, None
 
 
 def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
@@ -48,13 +22,9 @@ def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
             "margins.attenuation must be 0 where there are no negatives, "
             f"got {margins.attenuation!r}"
         )
-    rows, targets = directions(p, z.detach())
-    report_pairs(rows, targets, margins)
-    loss: Tensor = _PositivesOnly.apply(rows, targets, margins)
-    return loss
+    return positives_only(p, z, margins)
 
 
-@full_precision
 def byol_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
     r"""BYOL's loss with margins; all pairs are positives.
 

@@ -9,20 +9,11 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._checks import (
-    require_assignments,
-    require_embeddings,
-    require_prototypes,
-    require_temperature,
-)
-from solo_margins.losses._contrast import Contrast, contrast
-from solo_margins.losses._objectives import InfoNCE
-from solo_margins.losses._positives import assigned_positives
-from solo_margins.losses._precision import directions, full_precision
-from solo_margins.losses.margins import Margins, require_margins
+from solo_margins.losses import forms
+from solo_margins.losses.checks import require_assignments, require_embeddings, require_width
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
-@full_precision
 def deepclusterv2_margin_loss_func(
     z: Tensor,
     prototypes: Tensor,
@@ -66,18 +57,8 @@ def deepclusterv2_margin_loss_func(
         >>> f"{deepclusterv2_margin_loss_func(z, prototypes, assignments, margins=margins):.4f}"
         '0.4116'
     """
-    temperature = require_temperature(temperature)
-    require_margins(margins)
+    spec = ContrastSpec(temperature, margins)
     require_embeddings("z", z, "M", "D")
-    require_prototypes(prototypes, z)
+    require_width("prototypes", prototypes, "PD", "z", z)
     require_assignments(assignments, z, prototypes)
-    rows, columns = directions(z, prototypes.detach())
-    positives = assigned_positives(assignments, columns.shape[0])
-    setting = Contrast(
-        temperature=temperature,
-        margins=margins,
-        objective=InfoNCE(margins),
-        positives=positives,
-        weight=1.0 / max(positives.counted, 1),
-    )
-    return contrast(rows, columns, setting)
+    return forms.prototypes(z, prototypes, assignments, spec)

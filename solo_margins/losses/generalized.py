@@ -7,13 +7,11 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._checks import require_number
-from solo_margins.losses._precision import full_precision
-from solo_margins.losses.margins import Margins
-from solo_margins.losses.mocov3 import query_key_loss
+from solo_margins.losses.checks import require_same_shape
+from solo_margins.losses.forms import query_key
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
-@full_precision
 def generalized_info_nce_loss_func(
     query: Tensor,
     key: Tensor,
@@ -51,5 +49,6 @@ def generalized_info_nce_loss_func(
         >>> f"{generalized_info_nce_loss_func(query, key, negatives_weight=0.0):.4f}"
         '-3.5355'
     """
-    beta = require_number("negatives_weight", negatives_weight, "a number >= 0", low=0.0)
-    return query_key_loss(query, key, temperature, margins, negatives_weight=beta)
+    spec = ContrastSpec(temperature, margins, negatives_weight)
+    require_same_shape("query", query, "key", key)
+    return query_key(query, key, spec)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solo_margins.losses._checks import require_choice, require_number
+from solo_margins.losses.checks import require_choice, require_number
 
 ATTENUATION_TYPES = ("I", "II")
 CURVES = ("power", "root")
@@ -140,6 +140,36 @@ class Margins:
 
 
 FIELDS = tuple(field.name for field in fields(Margins))
+
+
+@dataclass(frozen=True)
+class ContrastSpec:
+    r"""The settings of a contrastive loss: all but its vectors and which pairs are positives.
+
+    Attributes:
+        temperature: τ > 0.
+        margins: the margins.
+        negatives_weight: β >= 0 of the generalised InfoNCE (Eq. 6); 1 is InfoNCE.
+        tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
+        beta: how strongly hard negatives are preferred, >= 0.
+
+    Raises:
+        ValueError: a setting leaves its range; the message names setting, range and value.
+    """
+
+    temperature: float
+    margins: Margins = Margins()
+    negatives_weight: float = 1.0
+    tau_plus: float = 0.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_number("temperature", self.temperature, "a number > 0", low=0.0, open_low=True)
+        require_margins(self.margins)
+        require_number("negatives_weight", self.negatives_weight, "a number >= 0", low=0.0)
+        share = "a number in [0, 1)"
+        require_number("tau_plus", self.tau_plus, share, low=0.0, high=1.0, open_high=True)
+        require_number("beta", self.beta, "a number >= 0", low=0.0)
 
 
 def require_margins(margins: Any) -> None:

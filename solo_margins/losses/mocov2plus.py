@@ -9,16 +9,11 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._checks import require_queue, require_same_shape, require_temperature
-from solo_margins.losses._contrast import Contrast, contrast
-from solo_margins.losses._gather import batch_sizes, row_weight
-from solo_margins.losses._objectives import InfoNCE
-from solo_margins.losses._positives import paired_positives
-from solo_margins.losses._precision import directions, full_precision
-from solo_margins.losses.margins import Margins, require_margins
+from solo_margins.losses import forms
+from solo_margins.losses.checks import require_same_shape, require_width
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
-@full_precision
 def mocov2plus_margin_loss_func(
     query: Tensor,
     key: Tensor,
@@ -63,17 +58,7 @@ def mocov2plus_margin_loss_func(
         >>> f"{mocov2plus_margin_loss_func(query, key, queue, margins=margins):.4f}"
         '3.7446'
     """
-    temperature = require_temperature(temperature)
-    require_margins(margins)
+    spec = ContrastSpec(temperature, margins)
     require_same_shape("query", query, "key", key)
-    require_queue(queue, query)
-    queries, keys, negatives = directions(query, key.detach(), queue.detach().t())
-    sizes = batch_sizes(queries)
-    setting = Contrast(
-        temperature=temperature,
-        margins=margins,
-        objective=InfoNCE(margins),
-        positives=paired_positives(keys, negatives.shape[0], sum(sizes)),
-        weight=row_weight(sizes),
-    )
-    return contrast(queries, negatives, setting)
+    require_width("queue", queue, "DK", "query", query)
+    return forms.queue(query, key, queue, spec)

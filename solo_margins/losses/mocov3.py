@@ -7,57 +7,13 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable
-
 from torch import Tensor
 
-from solo_margins.losses._checks import require_same_shape, require_temperature, require_tile_size
-from solo_margins.losses._contrast import Contrast, contrast
-from solo_margins.losses._gather import (
-    batch_sizes,
-    first_row,
-    gather_without_gradient,
-    row_weight,
-)
-from solo_margins.losses._objectives import InfoNCE
-from solo_margins.losses._positives import diagonal_positives
-from solo_margins.losses._precision import directions, full_precision
-from solo_margins.losses.margins import Margins, require_margins
+from solo_margins.losses.checks import require_same_shape, require_tile_size
+from solo_margins.losses.forms import query_key
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
-def query_key_loss(
-    query: Tensor,
-    key: Tensor,
-    temperature: float,
-    margins: Margins,
-    *,
-    negatives_weight: float = 1.0,
-    scale: float = 1.0,
-    tile_size: int | None = None,
-    names: tuple[str, str] = ("query", "key"),
-    gather: Callable[[Tensor, list[int]], Tensor] = gather_without_gradient,
-) -> Tensor:
-    """Return the mean over queries of ``scale`` times the generalised InfoNCE against all keys."""
-    temperature = require_temperature(temperature)
-    require_margins(margins)
-    require_same_shape(names[0], query, names[1], key)
-    require_tile_size(tile_size)
-    queries, keys = directions(query, key)
-    sizes = batch_sizes(keys)
-    setting = Contrast(
-        temperature=temperature,
-        margins=margins,
-        objective=InfoNCE(margins, negatives_weight),
-        positives=diagonal_positives(
-            queries.shape[0], first_row(sizes), sum(sizes), queries.device
-        ),
-        weight=scale * row_weight(sizes),
-        tile_size=tile_size,
-    )
-    return contrast(queries, gather(keys, sizes), setting)
-
-
-@full_precision
 def mocov3_margin_loss_func(
     query: Tensor,
     key: Tensor,
@@ -98,7 +54,7 @@ def mocov3_margin_loss_func(
         >>> f"{mocov3_margin_loss_func(query, key, margins=Margins(subtractive=0.4)):.4f}"
         '0.8708'
     """
-    temperature = require_temperature(temperature)
-    return query_key_loss(
-        query, key, temperature, margins, scale=2.0 * temperature, tile_size=tile_size
-    )
+    spec = ContrastSpec(temperature, margins)
+    require_same_shape("query", query, "key", key)
+    require_tile_size(tile_size)
+    return 2.0 * temperature * query_key(query, key, spec, tile_size=tile_size)

@@ -9,13 +9,11 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._gather import gather_with_gradient
-from solo_margins.losses._precision import full_precision
-from solo_margins.losses.margins import Margins
-from solo_margins.losses.mocov3 import query_key_loss
+from solo_margins.losses.checks import require_same_shape
+from solo_margins.losses.forms import query_key
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
-@full_precision
 def nnclr_margin_loss_func(
     nn: Tensor, p: Tensor, temperature: float = 0.1, margins: Margins = Margins()
 ) -> Tensor:
@@ -53,6 +51,6 @@ def nnclr_margin_loss_func(
         >>> f"{nnclr_margin_loss_func(nn, p, margins=Margins(subtractive=0.4)):.4f}"
         '4.0198'
     """
-    return query_key_loss(
-        nn, p, temperature, margins, names=("nn", "p"), gather=gather_with_gradient
-    )
+    spec = ContrastSpec(temperature, margins)
+    require_same_shape("nn", nn, "p", p)
+    return query_key(nn, p, spec, with_gradient=True)

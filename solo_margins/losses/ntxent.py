@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from solo_margins.losses._checks import require_same_shape, require_temperature
-from solo_margins.losses._gather import batch_sizes, first_row, gather_without_gradient
+from solo_margins.losses.checks import require_same_shape, require_temperature
+from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import Margins, require_margins
 from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
 from solo_margins.losses.simclr import simclr_margin_loss_func
@@ -64,10 +64,10 @@ class MarginNTXentLoss(nn.Module):
                 z0, z1, self.bank.t(), self.temperature, self.margins
             )
             if z0.requires_grad:
-                self._remember(gather_without_gradient(z1.detach(), batch_sizes(z1)))
+                self._remember(gather(z1.detach(), batch_sizes(z1)))
             return loss
-        start = first_row(batch_sizes(z0))
-        ids = torch.arange(start, start + z0.shape[0], device=z0.device)
+        own = own_rows(batch_sizes(z0))
+        ids = torch.arange(own.start, own.stop, device=z0.device)
         return simclr_margin_loss_func(
             torch.cat([z0, z1]), ids.repeat(2), self.temperature, self.margins
         )

@@ -12,56 +12,20 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._checks import (
-    require_embeddings,
-    require_indexes,
-    require_number,
-    require_temperature,
-    require_tile_size,
-)
-from solo_margins.losses._contrast import Contrast, contrast
-from solo_margins.losses._gather import (
-    batch_sizes,
-    first_row,
-    gather_with_gradient,
-    gather_without_gradient,
-)
-from solo_margins.losses._objectives import CorrectedNegatives, InfoNCE, Objective
-from solo_margins.losses._positives import same_id_positives
-from solo_margins.losses._precision import directions, full_precision
-from solo_margins.losses.margins import Margins, require_margins
+from solo_margins.losses.checks import require_embeddings, require_integers, require_tile_size
+from solo_margins.losses.forms import same_id
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
-def _same_id_loss(
-    z: Tensor,
-    indexes: Tensor,
-    temperature: float,
-    objective: Objective,
-    margins: Margins,
-    tile_size: int | None = None,
+def _same_id(
+    z: Tensor, indexes: Tensor, spec: ContrastSpec, tile_size: int | None = None
 ) -> Tensor:
-    """Return the mean, over rows that have a positive, of the objective against all other rows."""
     require_embeddings("z", z)
-    require_indexes(indexes, z)
+    require_integers("indexes", "id", indexes, z)
     require_tile_size(tile_size)
-    (rows,) = directions(z)
-    sizes = batch_sizes(rows)
-    all_indexes = gather_without_gradient(indexes, sizes)
-    positives = same_id_positives(indexes, all_indexes, first_row(sizes))
-    setting = Contrast(
-        temperature=temperature,
-        margins=margins,
-        objective=objective,
-        positives=positives,
-        # As a mean over all rows once data parallel training has taken the mean over ranks.
-        weight=len(sizes) / max(positives.counted, 1),
-        tile_size=tile_size,
-    )
-    columns = None if len(sizes) == 1 else gather_with_gradient(rows, sizes)
-    return contrast(rows, columns, setting)
+    return same_id(z, indexes, spec, tile_size=tile_size)
 
 
-@full_precision
 def simclr_margin_loss_func(
     z: Tensor,
     indexes: Tensor,
@@ -106,12 +70,9 @@ def simclr_margin_loss_func(
         >>> f"{simclr_margin_loss_func(z, indexes, margins=Margins(subtractive=0.2)):.4f}"
         '3.4196'
     """
-    temperature = require_temperature(temperature)
-    require_margins(margins)
-    return _same_id_loss(z, indexes, temperature, InfoNCE(margins), margins, tile_size)
+    return _same_id(z, indexes, ContrastSpec(temperature, margins), tile_size)
 
 
-@full_precision
 def simclr_debiased_loss_func(
     z: Tensor,
     indexes: Tensor,
@@ -150,10 +111,9 @@ def simclr_debiased_loss_func(
         >>> f"{simclr_debiased_loss_func(z, indexes):.4f}"
         '1.6094'
     """
-    return simclr_hard_negative_loss_func(z, indexes, temperature, tau_plus, 0.0, margins)
+    return _same_id(z, indexes, ContrastSpec(temperature, margins, tau_plus=tau_plus))
 
 
-@full_precision
 def simclr_hard_negative_loss_func(
     z: Tensor,
     indexes: Tensor,
@@ -193,11 +153,5 @@ def simclr_hard_negative_loss_func(
         >>> f"{simclr_hard_negative_loss_func(z, indexes):.4f}"
         '5.1418'
     """
-    temperature = require_temperature(temperature)
-    require_margins(margins)
-    tau_plus = require_number(
-        "tau_plus", tau_plus, "a number in [0, 1)", low=0.0, high=1.0, open_high=True
-    )
-    beta = require_number("beta", beta, "a number >= 0", low=0.0)
-    objective = CorrectedNegatives(margins, temperature, tau_plus, beta)
-    return _same_id_loss(z, indexes, temperature, objective, margins)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
+    return _same_id(z, indexes, spec)

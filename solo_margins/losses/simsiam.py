@@ -9,12 +9,10 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses._precision import full_precision
 from solo_margins.losses.byol import negative_similarity
 from solo_margins.losses.margins import Margins
 
 
-@full_precision
 def simsiam_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
     r"""SimSiam's loss with margins; all pairs are positives.
 

@@ -6,12 +6,12 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
@@ -28,20 +28,24 @@ class BYOLCurv(OneDirection, host.BYOL):
 
     has_negatives = False
 
-    def cosine_loss(self, p: Tensor, z: Tensor) -> Tensor:
-        """Return the loss of one direction with the margins of this step."""
-        return byol_curv_loss_func(p, z, self.margins)
-
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of BYOL's."""
-        return {"byol_loss_func": self.cosine_loss}
-
-    def one_direction_loss(self, student: dict[str, Any], teacher: dict[str, Any]) -> Tensor:
-        """Return the loss of the strong view's predictions against the weak view's targets."""
-        loss = self.cosine_loss(student["p"], teacher["z"])
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the cosine loss with margins and the classifier's loss."""
+        if self.cfg.method_kwargs.symmetric:
+            out = super(host.BYOL, self).training_step(batch, batch_idx)
+            loss = sum(
+                byol_curv_loss_func(prediction, target, self.margins)
+                for of_target, target in enumerate(out["momentum_z"])
+                for of_prediction, prediction in enumerate(out["p"])
+                if of_prediction != of_target
+            )
+        else:
+            out = self.one_direction_step(batch)
+            loss = byol_curv_loss_func(out["p"][0], out["momentum_z"][0], self.margins)
         with torch.no_grad():
-            z_std = F.normalize(student["z"], dim=-1).std(dim=0).mean()
+            large = normalize(torch.stack(out["z"][: self.num_large_crops]), dim=-1)
         self.log_dict(
-            {"train_neg_cos_sim": loss, "train_z_std": z_std}, on_epoch=True, sync_dist=True
+            {"train_neg_cos_sim": loss, "train_z_std": large.std(dim=1).mean()},
+            on_epoch=True,
+            sync_dist=True,
         )
-        return loss
+        return self.with_polarization(loss + out["loss"], out["z"])

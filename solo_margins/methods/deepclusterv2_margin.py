@@ -7,7 +7,8 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,24 +28,25 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
     """
 
     own_settings = ("num_prototypes", "kmeans_iters")
-    negatives_are_of_the_batch = False
+    in_batch_negatives = False
 
-    def cluster_loss(self, outputs: Tensor, assignments: Tensor, temperature: float) -> Tensor:
-        """Return the mean over all sets of prototypes of the loss with margins.
-
-        ``outputs`` are cosines with all prototypes; the projections behind them say the same and
-        give gradients that stay finite.
-        """
-        z = torch.cat(self.student_projections)
-        views = len(self.student_projections)
+    def cluster_loss(self, z: Tensor, assignments: Tensor) -> Tensor:
+        """Return the mean over all sets of prototypes of the loss with margins."""
         losses = [
             deepclusterv2_margin_loss_func(
-                z, prototypes.weight, assigned.repeat(views).to(z.device), temperature, self.margins
+                z, prototypes.weight, assigned.to(z.device), self.temperature, self.margins
             )
             for prototypes, assigned in zip(self.prototypes, assignments, strict=True)
         ]
         return torch.stack(losses).mean()
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of DeepCluster v2's."""
-        return {"deepclusterv2_loss_func": self.cluster_loss}
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the clusters' loss with margins and the classifier's loss."""
+        indexes = batch[0]
+        out = super(host.DeepClusterV2, self).training_step(batch, batch_idx)
+        views = out["z"]
+        assignments = self.assignments[:, indexes].repeat(1, len(views))
+        loss = self.cluster_loss(torch.cat(views), assignments)
+        self.update_memory_banks(indexes, views, batch_idx)
+        self.log("train_deepcluster_loss", loss, on_epoch=True, sync_dist=True)
+        return self.with_polarization(loss + out["loss"], views)

@@ -7,9 +7,10 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from solo_margins import host
@@ -28,9 +29,21 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
     """
 
     own_settings = ("proj_batch_norm",)
-    negatives_are_of_the_batch = False
+    in_batch_negatives = False
     has_queue = True
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of MoCo v2+'s."""
-        return {"mocov2plus_loss_func": partial(mocov2plus_margin_loss_func, margins=self.margins)}
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the contrastive loss with margins and the classifier's loss."""
+        out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
+        queries, keys = out["z"], out["momentum_z"]
+        queue = self.queue.clone()
+        losses = [
+            mocov2plus_margin_loss_func(
+                queries[view], keys[1 - view], queue[1 - view], self.temperature, self.margins
+            )
+            for view in (0, 1)
+        ]
+        loss = torch.stack(losses).mean()
+        self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))
+        self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
+        return self.with_polarization(loss + out["loss"], out["z"])

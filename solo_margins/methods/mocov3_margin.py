@@ -7,7 +7,7 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig
@@ -44,17 +44,20 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
                 )
             self.backbone.patch_embed.requires_grad_(False)
 
-    def contrastive_loss(self, query: Tensor, key: Tensor, temperature: float) -> Tensor:
+    def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
-        loss = mocov3_margin_loss_func(query, key, temperature, self.margins)
-        return loss if self.scale_by_temperature else loss / (2 * temperature)
+        loss = mocov3_margin_loss_func(query, key, self.temperature, self.margins)
+        return loss if self.scale_by_temperature else loss / (2 * self.temperature)
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of MoCo v3's."""
-        return {"mocov3_loss_func": self.contrastive_loss}
-
-    def one_direction_loss(self, student: dict[str, Any], teacher: dict[str, Any]) -> Tensor:
-        """Return the loss of the strong view's queries against the weak view's keys."""
-        loss = self.contrastive_loss(student["q"], teacher["k"], self.temperature)
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the contrastive loss with margins and the classifier's loss."""
+        if self.cfg.method_kwargs.symmetric:
+            out = super(host.MoCoV3, self).training_step(batch, batch_idx)
+            queries, keys = out["q"], out["momentum_k"]
+            loss = self.contrastive_loss(queries[0], keys[1])
+            loss = loss + self.contrastive_loss(queries[1], keys[0])
+        else:
+            out = self.one_direction_step(batch)
+            loss = self.contrastive_loss(out["q"][0], out["momentum_k"][0])
         self.log("train_contrastive_loss", loss, on_epoch=True, sync_dist=True)
-        return loss
+        return self.with_polarization(loss + out["loss"], out["z"])

@@ -7,8 +7,8 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -28,6 +28,18 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
 
     has_queue = True
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of NNCLR's."""
-        return {"nnclr_loss_func": partial(nnclr_margin_loss_func, margins=self.margins)}
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the contrastive loss with margins and the classifier's loss."""
+        targets = batch[-1]
+        out = super(host.NNCLR, self).training_step(batch, batch_idx)
+        (z1, z2), (p1, p2) = out["z"], out["p"]
+        found, neighbours1 = self.find_nn(z1)
+        _, neighbours2 = self.find_nn(z2)
+        loss = nnclr_margin_loss_func(neighbours1, p2, self.temperature, self.margins) / 2
+        loss = loss + nnclr_margin_loss_func(neighbours2, p1, self.temperature, self.margins) / 2
+        accuracy = (targets == self.queue_y[found]).float().mean()
+        self.dequeue_and_enqueue(z1, targets)
+        self.log_dict(
+            {"train_nnclr_loss": loss, "train_nn_acc": accuracy}, on_epoch=True, sync_dist=True
+        )
+        return self.with_polarization(loss + out["loss"], out["z"])

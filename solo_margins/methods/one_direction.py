@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
 
 from solo_margins.methods.margin_method import MarginMethod
 
@@ -39,25 +38,30 @@ class OneDirection(MarginMethod):
         OmegaConf.update(cfg, "method_kwargs.symmetric", symmetric, force_add=True)
         return cfg
 
-    def one_direction_loss(self, student: dict[str, Any], teacher: dict[str, Any]) -> Tensor:
-        """Return the loss of the student's outputs against the teacher's, and log it."""
-        raise NotImplementedError
+    def one_direction_step(self, batch: Sequence[Any]) -> dict[str, Any]:
+        """Return what solo-learn's base step returns, of the strong view and the weak one alone.
 
-    def parent_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
-        """Return the total loss of the symmetric step, or of one direction of it."""
-        if self.cfg.method_kwargs.symmetric:
-            return super().parent_step(batch, batch_idx)
+        Outputs of the student are lists of one, as are those of the teacher (``momentum_*``);
+        ``loss`` is that of the online classifiers.
+        """
         _, (strong, weak), targets = batch
         student = self.base_training_step(strong, targets)
         teacher = self._shared_step_momentum(weak, targets)
         self._log_classifier("train_", student)
-        loss = self.one_direction_loss(student, teacher) + student["loss"]
+        class_loss = student["loss"]
         if self.momentum_classifier is not None:
             self._log_classifier("train_momentum_", teacher)
-            loss = loss + teacher["loss"]
+            class_loss = class_loss + teacher["loss"]
         if self.knn_eval:
-            self._remember_neighbours(student["feats"], targets)
-        return loss
+            labelled = targets != -1
+            with torch.no_grad():
+                self.knn(
+                    train_features=student["feats"][labelled].detach(),
+                    train_targets=targets[labelled],
+                )
+        outputs = {name: [value] for name, value in student.items()}
+        outputs |= {f"momentum_{name}": [value] for name, value in teacher.items()}
+        return {**outputs, "loss": class_loss}
 
     def _log_classifier(self, prefix: str, out: dict[str, Any]) -> None:
         self.log_dict(
@@ -69,11 +73,6 @@ class OneDirection(MarginMethod):
             on_epoch=True,
             sync_dist=True,
         )
-
-    @torch.no_grad()
-    def _remember_neighbours(self, features: Tensor, targets: Tensor) -> None:
-        labelled = targets != -1
-        self.knn(train_features=features[labelled].detach(), train_targets=targets[labelled])
 
     # What the class of solo-learn provides.
     base_training_step: Any

@@ -9,10 +9,11 @@ References:
     - [3] Contrastive Learning with Hard Negative Samples, 2021, https://arxiv.org/abs/2010.04592
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Sequence
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+import torch
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
@@ -22,7 +23,7 @@ from solo_margins.losses import (
     simclr_margin_loss_func,
 )
 from solo_margins.methods.margin_method import MarginMethod
-from solo_margins.methods.settings import negatives_from
+from solo_margins.methods.settings import Negatives
 
 
 class SimCLRMargin(MarginMethod, host.SimCLR):
@@ -44,32 +45,27 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         kwargs = self.cfg.method_kwargs
-        self.negatives = negatives_from(kwargs.negatives)
+        self.negatives = Negatives(**kwargs.negatives)
         if kwargs.get("proj_last_batch_norm"):
             last = nn.BatchNorm1d(kwargs.proj_output_dim)
             # SimCLR's own code (github.com/google-research/simclr) scales but does not shift here.
             last.bias.requires_grad_(False)
             self.projector.add_module("last_batch_norm", last)
 
-    @classmethod
-    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return the completed configuration; see :class:`MarginMethod`."""
-        cfg = super().add_and_assert_specific_cfg(cfg)
-        negatives = asdict(negatives_from(cfg.method_kwargs.get("negatives")))
-        OmegaConf.update(cfg, "method_kwargs.negatives", negatives, force_add=True)
-        return cfg
-
-    def nce_loss(self, z: Tensor, indexes: Tensor, temperature: float) -> Tensor:
+    def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
         """Return the contrastive loss of all views with the margins of this step."""
-        wanted = self.negatives
-        if wanted.kind == "debiased":
-            return simclr_debiased_loss_func(z, indexes, temperature, wanted.tau_plus, self.margins)
-        if wanted.kind == "hard":
+        kind, tau_plus = self.negatives.kind, self.negatives.tau_plus
+        if kind == "debiased":
+            return simclr_debiased_loss_func(z, indexes, self.temperature, tau_plus, self.margins)
+        if kind == "hard":
             return simclr_hard_negative_loss_func(
-                z, indexes, temperature, wanted.tau_plus, wanted.beta, self.margins
+                z, indexes, self.temperature, tau_plus, self.negatives.beta, self.margins
             )
-        return simclr_margin_loss_func(z, indexes, temperature, self.margins)
+        return simclr_margin_loss_func(z, indexes, self.temperature, self.margins)
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of SimCLR's."""
-        return {"simclr_loss_func": self.nce_loss}
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the contrastive loss with margins and the classifier's loss."""
+        out = super(host.SimCLR, self).training_step(batch, batch_idx)
+        loss = self.nce_loss(torch.cat(out["z"]), batch[0].repeat(self.num_crops))
+        self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
+        return self.with_polarization(loss + out["loss"], out["z"])

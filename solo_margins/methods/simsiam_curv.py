@@ -7,10 +7,11 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from solo_margins import host
 from solo_margins.losses import simsiam_curv_loss_func
@@ -27,6 +28,14 @@ class SimSiamCurv(MarginMethod, host.SimSiam):
 
     has_negatives = False
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of SimSiam's."""
-        return {"simsiam_loss_func": partial(simsiam_curv_loss_func, margins=self.margins)}
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the cosine loss with margins and the classifier's loss."""
+        out = super(host.SimSiam, self).training_step(batch, batch_idx)
+        (z1, z2), (p1, p2) = out["z"], out["p"]
+        loss = simsiam_curv_loss_func(p1, z2, self.margins) / 2
+        loss = loss + simsiam_curv_loss_func(p2, z1, self.margins) / 2
+        spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in (z1, z2)) / 2
+        self.log_dict(
+            {"train_neg_cos_sim": loss, "train_z_std": spread}, on_epoch=True, sync_dist=True
+        )
+        return self.with_polarization(loss + out["loss"], out["z"])

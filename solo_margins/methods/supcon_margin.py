@@ -6,9 +6,10 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from solo_margins import host
@@ -28,6 +29,10 @@ class SupConMargin(MarginMethod, host.SupCon):
 
     own_settings = ("proj_batch_norm",)
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of SupCon's."""
-        return {"simclr_loss_func": partial(simclr_margin_loss_func, margins=self.margins)}
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the contrastive loss with margins and the classifier's loss."""
+        out = super(host.SupCon, self).training_step(batch, batch_idx)
+        labels = batch[-1].repeat(self.num_crops)
+        loss = simclr_margin_loss_func(torch.cat(out["z"]), labels, self.temperature, self.margins)
+        self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
+        return self.with_polarization(loss + out["loss"], out["z"])

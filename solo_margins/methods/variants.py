@@ -6,9 +6,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.config import read
 from solo_margins.configuration import running_program
+from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
-from solo_margins.methods.settings import margins_from, negatives_from, polarization_from
+from solo_margins.methods.settings import Negatives, Polarization
 from solo_margins.recipes import CELLS, are_data_of_papers
 
 CUSTOM = "custom"
@@ -96,9 +98,10 @@ def _without_recipe(method: str, variant: str) -> str:
 
 def _trained(kwargs: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what settings in ``method_kwargs`` do, so that equal training is equal here."""
-    margins = margins_from(kwargs.get("margins"))
-    polarization = polarization_from(kwargs.get("polarization"))
-    negatives = negatives_from(kwargs.get("negatives"))
+    cfg = OmegaConf.create(dict(kwargs))
+    margins = read(cfg, "margins", Margins)
+    polarization = read(cfg, "polarization", Polarization)
+    negatives = read(cfg, "negatives", Negatives)
     schedules = {
         (field, key): value
         for field, ramp in (kwargs.get("schedules") or {}).items()

@@ -7,9 +7,11 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from solo_margins import host
@@ -27,12 +29,24 @@ class WMSECurv(MarginMethod, host.WMSE):
     """
 
     has_negatives = False
-    own_settings = (
-        "whitening_iters",
-        "whitening_size",
-        "whitening_eps",
-    )
+    own_settings = ("whitening_iters", "whitening_size", "whitening_eps")
 
-    def replaced_losses(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Return the loss that takes the place of W-MSE's."""
-        return {"wmse_loss_func": partial(byol_curv_loss_func, margins=self.margins)}
+    def whitened(self, views: Sequence[Tensor]) -> list[Tensor]:
+        """Return each view whitened in random groups of images, the same groups for all views."""
+        results = [torch.empty_like(view) for view in views]
+        for group in torch.randperm(len(views[0])).view(-1, self.whitening_size):
+            for view, result in zip(views, results, strict=True):
+                result[group] = self.whitening(view[group]).type_as(result)
+        return results
+
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+        """Return the sum of the cosine loss with margins and the classifier's loss."""
+        out = super(host.WMSE, self).training_step(batch, batch_idx)
+        losses = [
+            byol_curv_loss_func(one, other, self.margins)
+            for _ in range(self.whitening_iters)
+            for one, other in combinations(self.whitened(out["z"]), 2)
+        ]
+        loss = torch.stack(losses).mean()
+        self.log("train_wmse_loss", loss, on_epoch=True, sync_dist=True)
+        return self.with_polarization(loss + out["loss"], out["z"])

@@ -6,13 +6,32 @@ import re
 import sys
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from solo_margins import host
+from solo_margins.config import read
 
 
-class GradientNorm(host.pl.Callback):
+def missing_callbacks(module: Any) -> list[Any]:
+    """Return the callbacks of a module's run that its trainer does not have yet."""
+    from solo_margins.lens.callback import Lens
+    from solo_margins.lens.settings import LensSettings
+    from solo_margins.methods.margin_method import MarginMethod
+    from solo_margins.methods.run_check import MarginRunCheck
+    from solo_margins.runner.nonfinite import GuardSettings, NonFiniteGuard
+
+    wanted: list[Any] = []
+    if isinstance(module, MarginMethod):
+        wanted += [MarginRunCheck(), NonFiniteGuard(read(module.cfg, "numerics", GuardSettings))]
+    settings = read(module.cfg, "lens", LensSettings)
+    if settings.enabled:
+        wanted.append(Lens(settings))
+    present = {type(callback) for callback in module.trainer.callbacks}
+    return [callback for callback in wanted if type(callback) not in present]
+
+
+class GradientNorm(pl.Callback):
     """Logs the Euclidean norm of the gradient before clipping.
 
     ``grad_norm`` is that of all parameters, the one which ``gradient_clip_val`` limits;
@@ -40,7 +59,7 @@ def gradient_norm(module: Any) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
-class ProgressBar(host.pl.callbacks.TQDMProgressBar):
+class ProgressBar(pl.callbacks.TQDMProgressBar):
     """Lightning's bar with losses and accuracies: live on a terminal, once an epoch in a file.
 
     Args:

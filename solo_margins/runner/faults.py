@@ -16,8 +16,8 @@ from solo_margins import host
 from solo_margins.host import dali_files
 from solo_margins.host.image_files import UnreadableImage
 from solo_margins.host.skipped_images import skipped_files, total
-from solo_margins.methods.loss_check import MarginLossNotCalledError
-from solo_margins.numerics.callback import NotFinite
+from solo_margins.methods.run_check import MarginLossNotCalledError
+from solo_margins.runner.nonfinite import NonFiniteError
 from solo_margins.runner.program import SetupError, TrainingStopped
 
 SKIPPED_FILE = "skipped_images.txt"
@@ -36,7 +36,7 @@ def faults_explained(trainer: Any, data: Mapping[str, Any]) -> Iterator[None]:
     """
     try:
         yield
-    except (NotFinite, MarginLossNotCalledError) as error:
+    except (NonFiniteError, MarginLossNotCalledError) as error:
         # All processes have decided alike.
         raise TrainingStopped(str(error)) from error
     except UnreadableImage as error:

@@ -13,15 +13,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.config import read
 from solo_margins.host.checkpoint_files import remove_previous
 from solo_margins.host.checkpoint_io import DirectCheckpointIO
 from solo_margins.lens.callback import Lens
-from solo_margins.lens.settings import lens_settings
-from solo_margins.numerics.callback import FiniteSteps
-from solo_margins.numerics.settings import numerics_settings
+from solo_margins.lens.settings import LensSettings
 from solo_margins.runner.callbacks import GradientNorm, ProgressBar
 from solo_margins.runner.faults import SkippedImagesReport, faults_explained
 from solo_margins.runner.interruption import InterruptGuard, StopRequested, requeue
+from solo_margins.runner.nonfinite import GuardSettings, NonFiniteGuard
 from solo_margins.runner.program import TrainingInterrupted, TrainingStopped, explained
 from solo_margins.runner.repeatable import RepeatableBatches, RepeatableSteps
 from solo_margins.runner.runs import RUN_ID_VARIABLE, Run, RunResult
@@ -52,7 +52,7 @@ def train(cfg: DictConfig, model: Any, data: dict[str, Any], run: Run) -> RunRes
         callbacks = [
             guard,
             _repeatable_steps(cfg, data),
-            FiniteSteps(numerics_settings(cfg), run.folder, saves_state=cfg.checkpoint.enabled),
+            NonFiniteGuard(read(cfg, "numerics", GuardSettings), cfg.checkpoint.enabled),
             GradientNorm(),
             SkippedImagesReport(data, run.folder),
         ]
@@ -144,7 +144,7 @@ def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
 def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
     """Say what accumulated batches do not bring, where a user may count on it."""
     number = trainer.accumulate_grad_batches
-    has_negatives = getattr(model, "has_negatives", False) and model.negatives_are_of_the_batch
+    has_negatives = getattr(model, "has_negatives", False) and model.in_batch_negatives
     if number == 1 or not has_negatives or not trainer.is_global_zero:
         return
     images = cfg.optimizer.batch_size * trainer.world_size
@@ -166,7 +166,7 @@ def _farewell(checkpoint: Path | None, cfg: DictConfig) -> str:
 
 
 def _lens(cfg: DictConfig, run: Run) -> Lens | None:
-    settings = lens_settings(cfg)
+    settings = read(cfg, "lens", LensSettings)
     return Lens(settings, run.folder) if settings.enabled else None
 
 

@@ -92,9 +92,9 @@ def test_auto_resume_finds_the_newest_checkpoint_of_this_run(config, loaders, tr
 )
 def test_auto_resume_takes_no_other_run_for_its_own(config, loaders, trainer, difference):
     margins = "method_kwargs.margins.positive_scale=1"
-    train(config("mocov3", margins, "max_epochs=1"), loaders, trainer)
-    other = config("mocov3", margins, "max_epochs=1", difference)
-    host.MoCoV3(other)
+    train(config("mocov3_margin", margins, "max_epochs=1"), loaders, trainer)
+    other = config("mocov3_margin", margins, "max_epochs=1", difference)
+    host.METHODS["mocov3_margin"](other)
     assert resumer(other).find_checkpoint(other) == (None, None)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 pytest.importorskip("nvidia.dali")
 
 from solo_margins import host
-from solo_margins.host.dali_pipelines import shuffled_by
+from solo_margins.host.repairs.dali_pipelines import shuffled_by
 
 IMAGES, BATCH = 24, 6
 KINDS = ("pretraining", "classification")

@@ -139,23 +139,6 @@ def test_the_online_classifier_keeps_its_own_rate(config, loaders, trainer, warm
             assert seen[name] == pytest.approx(expected), (name, step)
 
 
-@only_on_the_release
-def test_a_static_rate_is_exempt_and_survives_a_checkpoint(config, loaders, trainer, tmp_path):
-    cfg = config("simsiam", "scheduler.warmup_epochs=1", "max_epochs=2")
-    model = host.SimSiam(cfg)
-    run = trainer(cfg, limit_train_batches=2, limit_val_batches=0)
-    run.fit(model, *loaders(cfg))
-    lrs = [group["lr"] for group in run.optimizers[0].param_groups]
-    assert lrs[-1] == pytest.approx(cfg.optimizer.lr)
-    assert lrs[0] != pytest.approx(cfg.optimizer.lr)
-
-    run.save_checkpoint(tmp_path / "simsiam.ckpt")
-    torch.load(tmp_path / "simsiam.ckpt", weights_only=True)
-    longer = trainer(cfg, limit_train_batches=2, limit_val_batches=0, max_epochs=3)
-    longer.fit(host.SimSiam(cfg), *loaders(cfg), ckpt_path=tmp_path / "simsiam.ckpt")
-    assert longer.global_step == 6
-
-
 def test_biases_and_norms_can_be_kept_from_weight_decay():
     layer = torch.nn.Linear(2, 3)
     groups = host.remove_bias_and_norm_from_weight_decay(

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from solo_margins import host
-from solo_margins.host import patches
-from solo_margins.host.main_form.repairs import REPAIRS
-from solo_margins.host.patches import Extend, Rebase, Repair, Replace, Wrap
+from solo_margins.host import changes as patches
+from solo_margins.host.changes import Extend, Rebase, Repair, Replace, Wrap
+from solo_margins.host.repairs import load
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = Path(__file__).parent / "repairs"
+REPAIRS = load()
 CHANGES = [
     pytest.param(change, id=f"{repair.name}-{change.target}")
     for repair in REPAIRS
@@ -177,15 +178,18 @@ def imports_of(path):
 
 
 def test_repairs_depend_on_nothing_that_our_configurations_say():
-    seen, waiting = set(), [ROOT / "solo_margins/host/main_form/repairs.py"]
+    folder = ROOT / "solo_margins" / "host"
+    seen, waiting = set(), [folder / "repairs" / f"{repair.name}.py" for repair in REPAIRS]
     while waiting:
         path = waiting.pop()
         if path not in seen:
             seen.add(path)
             waiting.extend(imports_of(path))
-    assert {path.stem for path in seen} == {
-        *("repairs", "patches", "checkpoint_files", "checkpointing", "clusters", "dali_pipelines"),
-        *("knn", "memory_format", "schedule", "settings", "unlabelled"),
+    others = {path for path in seen if path.parent.name != "repairs"}
+    assert others == {
+        folder / "changes.py",
+        folder / "checkpoint_files.py",
+        ROOT / "solo_margins" / "files.py",
     }
 
 

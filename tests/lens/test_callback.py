@@ -1,4 +1,4 @@
-"""The lens in real trainings, of our methods and of the host's."""
+"""The lens in real runs, of our methods and of the host's."""
 
 import csv
 import json
@@ -11,8 +11,8 @@ from method_parents import PARENTS, needs
 from solo_margins import host, runner
 from solo_margins.lens import records
 from solo_margins.lens.callback import Lens
-from solo_margins.lens.settings import LensSettings, lens_settings
-from solo_margins.runner.program import SetupError, TrainingStopped
+from solo_margins.lens.settings import LensSettings
+from solo_margins.runner.program import TrainingStopped
 
 ANGLES = {"positive_angle", "negative_angle", "positive_gradient_share", "effective_scale"}
 EVERY_STEP = LensSettings(enabled=True, every=1)
@@ -55,7 +55,6 @@ def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
     alone, _ = fitted(any_method, *settings, settings=LensSettings(False))
     for key, value in alone.state_dict().items():
         assert torch.equal(value, watched.state_dict()[key]), key
-    assert "training_step" not in vars(watched)
     assert len(run.observations) >= 3
     seen = run.observations[-1]
     assert {"effective_rank", "uniformity"} <= seen.scalars.keys()
@@ -68,20 +67,24 @@ def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
     assert all(math.isfinite(value) for value in seen.scalars.values())
 
 
-@pytest.mark.parametrize("method", ["simclr", "mocov3", "nnclr"])
-def test_the_loss_that_is_shown_is_the_one_that_is_trained(fitted, method, tmp_path):
-    """Of the host's own loss, which the lens only repeats."""
+@pytest.mark.parametrize(
+    ("method", "column", "factor"),
+    [
+        ("simclr", "train_nce_loss_step", 1.0),
+        # MoCo v3 and NNCLR add two directions up, MoCo v3 with its factor 2τ.
+        ("mocov3", "train_contrastive_loss_step", 2 * 2 * 0.2),
+        ("nnclr", "train_nnclr_loss_step", 1.0),
+    ],
+)
+def test_the_loss_that_is_shown_is_the_one_that_is_trained(
+    fitted, method, column, factor, tmp_path
+):
+    """Of the host's own loss, beside which the lens calls ours."""
     logger = host.pl.loggers.CSVLogger(tmp_path, name="", version="")
     _, run = fitted(method, *overrides_of(method), logger=logger, log_every_n_steps=1)
     logger.save()
-    name = "train_nnclr_loss_step" if method == "nnclr" else "train_nce_loss_step"
-    if method == "mocov3":
-        name = "train_contrastive_loss_step"
     with open(tmp_path / "metrics.csv") as file:
-        rows = list(csv.DictReader(file))
-    logged = [float(row[name]) for row in rows if row.get(name)]
-    # MoCo v3 and NNCLR add two directions up, MoCo v3 with its factor 2τ.
-    factor = {"simclr": 1.0, "mocov3": 2 * 2 * 0.2, "nnclr": 1.0}[method]
+        logged = [float(row[column]) for row in csv.DictReader(file) if row.get(column)]
     shown = [factor * seen.scalars["loss"] for seen in run.observations]
     assert logged == pytest.approx(shown, rel=1e-4)
 
@@ -91,15 +94,14 @@ def test_margins_of_each_step_are_kept(fitted):
         "mocov3_margin",
         "method_kwargs.schedules.positive_scale={kind: linear, from: 1, to: 4, epochs: 1}",
         "max_epochs=2",
+        precision="bf16-mixed",
     )
     scales = [seen.margins["positive_scale"] for seen in run.observations]
     assert scales == pytest.approx([1.0, 2.0, 3.0, 4.0, 4.0, 4.0])
     shown = [seen.scalars["effective_scale"] for seen in run.observations]
     assert shown == pytest.approx(scales)
-    assert run.header["method"] == "mocov3_margin"
+    assert run.header["settings"]["method"] == "mocov3_margin"
     assert run.header["versions"]["torch"]
-    assert run.cost["observations"] == 6
-    assert 0 < run.cost["seconds"] < run.cost["training_seconds"]
 
 
 def test_batches_of_one_step_are_looked_at_once(fitted):
@@ -107,14 +109,10 @@ def test_batches_of_one_step_are_looked_at_once(fitted):
     assert [seen.step for seen in run.observations] == [0, 1]
 
 
-def test_half_precision(fitted):
-    _, run = fitted("mocov3_margin", precision="bf16-mixed")
-    assert math.isfinite(run.observations[-1].scalars["effective_rank"])
-
-
-def test_a_method_without_cosines_is_watched_as_far_as_possible(fitted, caplog):
+@pytest.mark.skipif(host.FORM != "main", reason="the release is adapted for three methods")
+def test_a_method_without_cosines_is_measured_as_far_as_possible(fitted, caplog):
     _, run = fitted("barlow_twins", "method_kwargs.lamb=0.005", "method_kwargs.scale_loss=0.02")
-    assert "compares no cosines" in caplog.text
+    assert caplog.text.count("compares no cosines") == 1
     assert "effective_rank" in run.observations[0].scalars
     assert "positive_angle" not in run.observations[0].scalars
 
@@ -148,6 +146,8 @@ def test_it_is_on_by_a_setting_and_says_what_it_cost(settings, capsys):
     assert [seen.step for seen in run.observations] == [0, 4]
     assert run.header["every"] == 4
     assert "Lens: 2 observations, one every 4 steps, took" in capsys.readouterr().out
+    assert run.cost["observations"] == 2
+    assert 0 < run.cost["seconds"] < run.cost["training_seconds"]
     logged = (done.folder / "logs" / "version_0" / "metrics.csv").read_text()
     assert "lens/effective_rank" in logged.splitlines()[0]
 
@@ -158,12 +158,12 @@ def test_it_is_off_by_default(settings):
     assert not (runner.pretrain(cfg).folder / records.FILE).exists()
 
 
-def test_a_resumed_run_goes_on_with_its_file(settings):
+def test_a_resumed_run_continues_its_file(settings):
     resumed = ["auto_resume.enabled=true", "lens.every=1", "checkpoint.frequency=1"]
     first = runner.pretrain(settings(*resumed, "max_steps=8", "max_epochs=3"))
     before = records.read(first.folder)
     assert [seen.step for seen in before.observations] == list(range(8))
-    # As if the process had been killed behind its last checkpoint, while it wrote.
+    # As if the process had been killed after its last checkpoint, while it wrote.
     with open(first.folder / records.FILE, "a") as file:
         line = json.dumps({"kind": "observation", "step": 9, "epoch": 2, "scalars": {}})
         file.write(line + "\n" + line[:20])
@@ -173,22 +173,6 @@ def test_a_resumed_run_goes_on_with_its_file(settings):
     assert after.problems == []
     assert [seen.step for seen in after.observations] == list(range(12))
     assert after.observations[:8] == before.observations
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("lens.every=0", "lens.every must be a whole number above 0 or null, got 0"),
-        ("lens.every=often", "lens.every must be a whole number above 0 or null, got 'often'"),
-        ("lens.on_collapse=pray", "lens.on_collapse must be one of warn, stop, got 'pray'"),
-        ("lens.enabled=perhaps", "lens.enabled must be true or false, got 'perhaps'"),
-        ("lens.evry=5", "lens has no setting 'evry'; its settings are enabled, every, on_collapse"),
-    ],
-)
-@pytest.mark.parametrize("method", ["mocov3_margin", "simclr"])
-def test_wrong_settings_are_refused_in_a_sentence(settings, override, message, method):
-    with pytest.raises(SetupError, match=message.replace("(", r"\(")):
-        runner.pretrain(settings(override, method=method))
 
 
 COLLAPSING = [
@@ -202,12 +186,9 @@ COLLAPSING = [
 ]
 
 
-def test_a_collapse_warns(settings, capsys):
-    done = runner.pretrain(settings(*COLLAPSING))
-    run = records.read(done.folder)
-    warned = {warning.name: warning.text for warning in run.warnings}
-    assert "collapse_loss" in warned
-    assert [w.name for w in run.warnings].count("collapse_loss") == 1
+def test_a_collapse_warns(settings):
+    run = records.read(runner.pretrain(settings(*COLLAPSING)).folder)
+    assert [warning.name for warning in run.warnings].count("collapse_loss") == 1
     assert run.observations[-1].step == 23
 
 
@@ -215,11 +196,6 @@ def test_a_collapse_stops_where_that_is_wanted(settings):
     with pytest.raises(TrainingStopped, match=r"Stopped at step \d+ by lens.on_collapse=stop") as e:
         runner.pretrain(settings(*COLLAPSING, "lens.on_collapse=stop"))
     assert ".ckpt" in str(e.value)
-
-
-def test_the_composed_configuration_has_every_setting(composed):
-    cfg = composed("mocov3_margin.yaml", "lens.enabled=true", "lens.every=7")
-    assert lens_settings(cfg) == LensSettings(True, 7, "warn")
 
 
 def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
@@ -238,9 +214,8 @@ def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
     assert {"lens/positive_angle", "lens/q", "lens/distance"} <= set(tags["histograms"])
     seen = records.read(done.folder).observations[0].histograms["q"]
     shown = events.Histograms("lens/q")[0].histogram_value
-    assert shown.num == seen.total
-    assert sum(shown.bucket) == seen.total
-    assert shown.bucket[0] == seen.counts[0]
+    assert shown.num == sum(shown.bucket) == seen.total
+    assert max(shown.bucket) == max(seen.counts)
     pytest.importorskip("matplotlib")
     assert "lens/angles" in tags["images"]
 
@@ -252,6 +227,4 @@ def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
     done = runner.pretrain(settings(*offline))
     wandb.finish()
     written = [p.name for p in (done.folder / "wandb").rglob("*")]
-    assert any(name.startswith("lens") and name.endswith(".png") for name in written) or any(
-        "angles" in name for name in written
-    )
+    assert any("angles" in name and name.endswith(".png") for name in written)

@@ -1,22 +1,14 @@
-"""Curves against the paper's equations and the gradients of the losses; the figure as a command."""
+"""Curves against the paper's equations and the gradients of the losses."""
 
 import math
-import subprocess
-import sys
-from dataclasses import replace
 
 import pytest
 import torch
-from PIL import Image
 
 from solo_margins.lens import curves
-from solo_margins.lens.__main__ import main
-from solo_margins.lens.curve_settings import parse
-from solo_margins.lens.files import complete_file
 from solo_margins.losses import Margins
 from solo_margins.losses.byol import byol_curv_loss_func
 from solo_margins.losses.generalized import generalized_info_nce_loss_func
-from solo_margins.runner.program import run_as_program
 
 MARGINS = [
     Margins(),
@@ -81,16 +73,11 @@ def test_gradients_follow_the_equations(margins):
     assert found[3, 1].item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_without_margins_it_is_equation_10():
-    found = curves.gradient_by_angle(Margins(), q=0.25, temperature=TAU, points=7)
-    close(found.y, [0.75 * math.sin(math.radians(x)) / TAU for x in found.x.tolist()])
-
-
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
 def test_factors_follow_equations_12_14_and_20(margins):
     angle = math.radians(60.0)
     positive = curves.probability_ratio(margins, 60.0, TAU, points=11)
-    negative = curves.negative_ratio(margins, 60.0, TAU, points=11)
+    negative = curves.probability_ratio(margins, 60.0, TAU, points=11, of_negatives=True)
     for place, q in list(enumerate(positive.x.tolist()))[1:]:
         changed = naive_probability(angle, q, margins)
         attenuation = 1 / (1 - margins.attenuation * changed)
@@ -145,16 +132,9 @@ def test_gradients_are_those_of_the_loss(margins, degrees):
     plain = math.exp(math.cos(angle) / TAU)
     negative = math.exp(math.cos(other) / TAU)
     q = torch.tensor(plain / (plain + negative), dtype=torch.float64)
-    row = curves._rows(
-        margins,
-        torch.tensor(math.cos(angle), dtype=torch.float64),
-        torch.tensor(math.sin(angle), dtype=torch.float64),
-        q,
-        TAU,
-    )
-    pulled = curves.positive_gradient(
-        margins, torch.tensor(angle, dtype=torch.float64), q, TAU
-    ).item()
+    theta = torch.tensor(angle, dtype=torch.float64)
+    row = curves.row_terms(margins, theta, q, TAU)
+    pulled = curves.positive_gradient(margins, theta, q, TAU).item()
     if math.sin(angle + margins.angular) < 0 and margins.beyond_pi == "cosine":
         pulled = -pulled
     pushed = row.to_negatives.item() * math.sin(other) / TAU
@@ -182,108 +162,3 @@ def test_families_hold_the_chosen_one():
     factors = curves.attenuations_by_strength(margins)
     assert list(factors) == sorted([*curves.ATTENUATIONS, 0.4])
     close(factors[0.4].y, [1 / (1 - 0.4 * q) for q in factors[0.4].x.tolist()])
-
-
-@pytest.mark.parametrize("word", ["inf", ".inf", "infinity"])
-def test_settings_are_read(word):
-    given = ["margins.angular=0.25", f"margins.curvature={word}", "margins.attenuation_type=II"]
-    found = parse([*given, "temperature=0.1", "q=1", "degrees=0", "output=a/b.SVG"])
-    # As in a configuration.
-    assert parse([f"method_kwargs.{one}" for one in given]).margins == found.margins
-    assert found.margins == Margins(angular=0.25, attenuation_type="II")
-    assert (found.temperature, found.q, found.degrees) == (0.1, 1.0, 0.0)
-    assert str(found.output) == "a/b.SVG"
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("margins.scale=2", r"'margins.scale=2' is no setting .*margins.angular, .*output\."),
-        ("angular=2", r"'angular=2' is no setting of the form key=value"),
-        ("margins.angular", r"'margins.angular' is no setting"),
-        ("margins.angular=x", r"^margins\.angular must be a number in \[0, π\], got 'x'"),
-        ("margins.attenuation=nan", r"^margins\.attenuation must be .* got nan"),
-        ("margins.subtractive=inf", r"^margins\.subtractive must be a number >= 0, got inf"),
-        ("margins.attenuation_type=3", r"^margins\.attenuation_type must be 'I' or 'II', got '3'"),
-        ("temperature=0", r"^temperature must be a number > 0, got 0"),
-        ("q=1.5", r"^q must be a number in \[0, 1\], got 1\.5"),
-        ("degrees=-1", r"^degrees must be a number in \[0, 180\], got -1"),
-        ("degrees=", r"^degrees must be a number in \[0, 180\], got ''"),
-        ("output=a.jpg", r"^output must be a file that ends with \.png, \.pdf or \.svg"),
-        ("output=", r"^output must be a file that ends with"),
-    ],
-)
-def test_mistakes_are_refused(argument, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        parse([argument])
-    assert "\n" not in str(caught.value)
-
-
-def test_the_picture_is_drawn(tmp_path, capsys):
-    output = tmp_path / "new" / "curves.png"
-    given = ["margins.angular=0.5", "margins.subtractive=0.2", "margins.curvature=1.5"]
-    main(["curves", *given, "margins.attenuation=1", f"output={output}"])
-    assert capsys.readouterr().out == f"Written: {output}\n"
-    assert [path.name for path in output.parent.iterdir()] == ["curves.png"]
-    with Image.open(output) as picture:
-        assert picture.width > 1500
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
-    # The chosen margins, and the line that says what the subtractive one amounts to.
-    assert {(0xC2, 0x41, 0x0C), (0x1D, 0x4E, 0xD8)} <= colours
-
-
-def test_the_ends_of_the_range_are_drawn(tmp_path):
-    """At q = 1 there is no gradient without margins, and so no ratio."""
-    given = ["q=1", "degrees=0", "margins.attenuation=1", "margins.angular=3.141592653589793"]
-    main(["curves", *given, f"output={tmp_path / 'ends.svg'}"])
-    assert "no gradient to multiply" in (tmp_path / "ends.svg").read_text()
-
-
-def test_nothing_is_left_behind_where_writing_fails(tmp_path):
-    kept = tmp_path / "kept.svg"
-    kept.write_text("an older picture")
-
-    def interrupted(path):
-        with complete_file(path) as partial:
-            partial.write_text("half")
-            raise KeyboardInterrupt
-
-    for path in (kept, tmp_path / "new.png"):
-        with pytest.raises(KeyboardInterrupt):
-            interrupted(path)
-    assert kept.read_text() == "an older picture"
-    assert list(tmp_path.iterdir()) == [kept]
-    (tmp_path / "folder.png").mkdir()
-    with pytest.raises(ValueError, match="is a folder"):
-        parse([f"output={tmp_path / 'folder.png'}"])
-
-
-@pytest.mark.parametrize("arguments", [[], ["draw"], ["--help"]])
-def test_the_program_says_how_it_is_used(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        run_as_program(main, arguments)
-    assert ended.value.code == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("Error: Say what to show: python -m solo_margins.lens curves")
-    assert all(repr(argument) in line for argument in arguments)
-
-
-def test_a_missing_package_is_named(tmp_path):
-    code = (
-        "import runpy, sys; sys.modules['matplotlib'] = None; sys.argv[1:] = ['curves'];"
-        "runpy.run_module('solo_margins.lens', run_name='__main__')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    [line] = done.stderr.splitlines()
-    assert "matplotlib" in line
-    assert '`pip install ".[lens]"` in the folder of solo-margins' in line
-    assert not list(tmp_path.iterdir())
-
-
-def test_scale_alone_multiplies_every_gradient():
-    plain = curves.gradient_by_angle(Margins(angular=0.2), points=9)
-    scaled = curves.gradient_by_angle(replace(Margins(angular=0.2), positive_scale=7.0), points=9)
-    close(scaled.y, (7 * plain.y).tolist())

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from solo_margins.lens.capture import StepCapture
 from solo_margins.lens.measures import effective_rank, measure, separation
 from solo_margins.losses import (
     Margins,
@@ -12,7 +13,7 @@ from solo_margins.losses import (
     distance_polarization_with_count,
     mocov3_margin_loss_func,
 )
-from solo_margins.losses._observation import observing
+from solo_margins.losses.capture import capture
 
 PLAIN = Margins()
 
@@ -25,9 +26,9 @@ def batch(rows=64, width=16, noise=0.3, seed=0):
 
 def measured(margins=PLAIN, noise=0.3, temperature=0.2, **settings):
     query, key = batch(noise=noise)
-    with observing() as seen:
+    with capture() as seen:
         mocov3_margin_loss_func(query, key, temperature, margins)
-    return measure(seen, **settings)
+    return measure(StepCapture(seen), **settings)
 
 
 def test_a_scale_of_positives_is_seen_as_such():
@@ -59,6 +60,7 @@ def test_angles_q_and_separation_follow_the_noise():
     assert close["q"] > 0.5 > far["q"]
     assert close["alignment"] < 0.01
     assert far["loss"] > math.log(64) * 0.9
+    assert far["chance_loss"] == pytest.approx(math.log(64))
     assert close["loss_positive"] + close["loss_negative"] == pytest.approx(close["loss"])
 
 
@@ -77,7 +79,7 @@ def test_a_curve_that_silences_positives():
 
 def test_distances_are_those_of_the_regulariser():
     projections, _ = batch(rows=40)
-    found = measure([], projections, band=(0.3, 0.6))
+    found = measure(StepCapture(projections=[projections]), band=(0.3, 0.6))
     loss, count = distance_polarization_with_count(projections, 0.3, 0.6)
     assert found.scalars["polarization_loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert found.scalars["pairs_in_band"] == pytest.approx(count.item() / (40 * 39))
@@ -95,6 +97,7 @@ def test_effective_rank_counts_directions():
     line = torch.randn(50, 1, generator=generator) @ torch.randn(1, 8, generator=generator)
     assert effective_rank(line) == pytest.approx(1.0, abs=1e-3)
     assert effective_rank(torch.zeros(4, 4)) == 0.0
+    assert math.isnan(effective_rank(torch.full((4, 4), math.inf)))
 
 
 def test_separation_counts_pairs():
@@ -106,18 +109,29 @@ def test_separation_counts_pairs():
 
 def test_without_negatives_everything_goes_to_positives():
     query, key = batch()
-    with observing() as seen:
+    with capture() as seen:
         byol_curv_loss_func(query, key, Margins(curvature=1.0))
-    found = measure(seen)
+    found = measure(StepCapture(seen))
     assert found.scalars["positive_gradient_share"] == 1.0
     assert "q" not in found.scalars
     assert "effective_scale_negatives" not in found.scalars
-    assert found.candidates is None
+    assert "chance_loss" not in found.scalars
 
 
 def test_large_batches_are_sampled_from_both_views():
     projections = torch.cat([torch.zeros(500, 4) + torch.eye(4)[0], torch.eye(4)[1].expand(500, 4)])
-    found = measure([], projections, max_rows=100)
+    found = measure(StepCapture(projections=list(projections.chunk(2))), max_rows=100)
     counts = found.histograms["distance"].counts
     assert sum(counts) == 100 * 99
     assert counts[0] == 2 * 50 * 49  # pairs of the same half
+
+
+def test_numbers_that_are_not_finite_do_not_stop_a_run():
+    """A skipped step may have shown them."""
+    query, key = batch(rows=8)
+    query[0] = math.nan
+    with capture() as seen:
+        mocov3_margin_loss_func(query, key)
+    found = measure(StepCapture(seen, features=[query], projections=[query]))
+    assert math.isnan(found.scalars["effective_rank"])
+    assert math.isnan(found.scalars["loss"])

@@ -1,34 +1,32 @@
 """The report in a real browser: drawn, moved through time, light, dark and on paper."""
 
 import pytest
-from lens_runs import write_run
-
-from solo_margins.lens.report import write_report
+from lens_runs import SETTINGS, write_run
+from report_pages import lens_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("plotly", reason="the extra lens is not installed")
+
 HOSTILE = "<b>run<"
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    band = {"weight": 1.0, "lower": 0.2, "upper": 0.4}
-    scalars = {"polarization_loss": 0.01, "pairs_in_band": 0.4}
-    one = write_run(folder / HOSTILE, looks=6, polarization=band, scalars=scalars)
-    two = write_run(folder / "two", looks=4, steps=500, settings={"seed": 2})
+    band = {"polarization": {"weight": 1.0, "lower": 0.2, "upper": 0.4}}
+    polarized = {**SETTINGS["method_kwargs"], **band}
+    one = write_run(folder / HOSTILE, looks=6, method_kwargs=polarized)
+    two = write_run(folder / "two", looks=4, steps=500, seed=2)
     output = folder / "report.html"
-    write_report([str(one), str(two), f"output={output}"])
+    lens_report.write_report([str(one), str(two), f"output={output}"])
     return output.as_uri()
 
 
-class Watched:
+class Opened:
     """A page, and all that it said and asked for."""
 
-    def __init__(self, browser, address, width, scheme):
-        context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True
-        )
+    def __init__(self, browser, address):
+        screen = {"width": 1280, "height": 800}
+        context = browser.new_context(viewport=screen, color_scheme="light", offline=True)
         self.page = context.new_page()
         self.requests, self.said = [], []
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -42,184 +40,118 @@ class Watched:
         frame = "(done) => requestAnimationFrame(() => requestAnimationFrame(done))"
         self.page.evaluate(f"() => new Promise({frame})")
 
-    def count(self, selector):
-        return self.page.locator(selector).count()
-
-    def histograms(self):
-        """Return what the plots of the slider hold, as plotly drew it."""
-        return self.page.evaluate(
-            """() => [...document.querySelectorAll("#distributions .plot")].map(
-                 (plot) => plot.data.map((trace) => trace.y))"""
-        )
-
-    def outlines(self):
-        """Return the lines of the first histogram as they are on the screen."""
-        return self.page.evaluate(
-            """() => [...document.querySelectorAll("#distributions .plot .js-line")].map(
-                 (line) => line.getAttribute("d"))"""
-        )
+    def of_plots(self, what):
+        """Return something of every plot."""
+        return self.page.evaluate(f"() => plots.map((plot) => {what})")
 
     def colours(self):
-        """Return the colours of the paper, of a plot's words and of its first line."""
+        """Return the colours of the page and of a plot's words."""
         return self.page.evaluate(
-            """() => {
-                 const plot = document.querySelector("#plot-0");
-                 const of = (found, name) => getComputedStyle(found)[name];
-                 return [
-                   of(document.body, "backgroundColor"),
-                   of(plot.querySelector(".xtick text"), "fill"),
-                   of(plot.querySelector(".js-line"), "stroke"),
-                 ];
-               }"""
+            """() => [getComputedStyle(document.body).backgroundColor,
+                      getComputedStyle(plots[0].querySelector(".xtick text")).fill]"""
         )
 
     def too_wide(self):
         """Return what reaches over the right side of the page or of its card."""
         return self.page.evaluate(
             """() => {
-                 const found = [];
                  const right = document.documentElement.clientWidth + 0.5;
-                 for (const each of document.querySelectorAll("body *:not(svg *)"))
-                   if (each.getBoundingClientRect().right > right)
-                     found.push(each.tagName + "." + each.className);
-                 for (const plot of document.querySelectorAll(".plot")) {
+                 const all = [...document.querySelectorAll("body *:not(svg *)")];
+                 const over = all.filter((each) => each.getBoundingClientRect().right > right);
+                 for (const plot of plots) {
                    const edge = plot.closest(".card").getBoundingClientRect().right + 0.5;
-                   const svg = plot.querySelector(".main-svg").getBoundingClientRect();
-                   if (svg.right > edge) found.push(plot.id);
+                   const svg = plot.querySelector(".main-svg");
+                   if (svg.getBoundingClientRect().right > edge) over.push(plot);
                  }
-                 return found;
+                 return over.map((each) => each.tagName + "." + each.className);
                }"""
         )
 
 
 @pytest.fixture(scope="module")
-def watched(browser, address):
-    return Watched(browser, address, 1280, "light")
+def opened(browser, address):
+    return Opened(browser, address)
 
 
 @pytest.fixture(autouse=True)
-def clean(watched, address):
+def clean(opened, address):
     yield
-    assert watched.requests == [address], "the page is all that is loaded"
-    assert watched.said == [], "neither console nor errors"
+    assert opened.requests == [address], "the page is all that is loaded"
+    assert opened.said == [], "neither console nor errors"
 
 
-def test_every_plot_is_drawn(watched):
-    plots = watched.count(".plot")
-    assert plots > 15
-    assert watched.count(".plot .main-svg:first-child") == plots
-    empty = watched.page.evaluate(
-        """() => [...document.querySelectorAll(".plot")]
-             .filter((plot) => !plot.querySelector(".js-line[d]")).map((plot) => plot.id)"""
-    )
-    assert empty == []
-    assert watched.count("#distributions .shapelayer path") == 1, "the band of polarization"
-    assert watched.too_wide() == []
+def test_every_plot_is_drawn(opened):
+    drawn = opened.of_plots('plot.querySelectorAll(".js-line[d]").length > 0')
+    assert len(drawn) > 15
+    assert all(drawn)
+    assert opened.page.locator("#distributions-over-time .shapelayer path").count() == 1
+    assert opened.too_wide() == []
 
 
-def test_the_slider_moves_the_histograms(watched):
-    page = watched.page
-    slider = page.locator("#time")
-    assert page.locator("#step").text_content() == "1000 of 1000"
-    last, drawn = watched.histograms(), watched.outlines()
-    slider.focus()
-    page.keyboard.press("Home")
-    assert page.locator("#step").text_content() == "0 of 1000"
-    first = watched.histograms()
-    for before, after in zip(last, first, strict=True):
-        assert all(one != other for one, other in zip(before, after, strict=True))
-    assert watched.outlines() != drawn
-    # Steps of both runs are on one axis; the second run ended at step 500 and stays there.
-    assert slider.get_attribute("max") == "8"
-    page.keyboard.press("End")
-    assert watched.histograms() == last
-    page.keyboard.press("ArrowLeft")
-    assert page.locator("#step").text_content() == "800 of 1000"
-    angles, at_the_end = watched.histograms()[0], last[0]
-    assert angles[0] != at_the_end[0]
-    assert angles[1] == at_the_end[1]
-    page.keyboard.press("End")
+def test_the_slider_moves_the_histograms(opened):
+    histograms = 'document.querySelector("#distributions-over-time .plot").data'
+    shares = f"{histograms}.map((line) => line.y)"
+    label = opened.page.locator("#distributions-over-time .slider-label").first
+    assert label.text_content() == "step 1000"
+    last = opened.page.evaluate(shares)
+    track = opened.page.locator("#distributions-over-time .slider-rail-touch-rect")
+    track.scroll_into_view_if_needed()
+    track.click(position={"x": 1, "y": 10})
+    playwright.expect(label).to_have_text("step 0")
+    first = opened.page.evaluate(shares)
+    assert all(one != other for one, other in zip(last, first, strict=True))
 
 
-def test_one_scale_for_all_steps(watched):
-    top = "document.querySelector('#distributions .plot').layout.yaxis.range[1]"
-    watched.page.locator("#time").focus()
-    tops = []
-    for _ in range(2):
-        found = []
-        for key in ("Home", "End"):
-            watched.page.keyboard.press(key)
-            found.append(watched.page.evaluate(top))
-        tops.append(found)
-        watched.page.locator("#same").click()
-        watched.page.locator("#time").focus()
-    (own, other), (same, again) = tops
-    assert own != other
-    assert same == again >= max(own, other)
+def test_a_click_on_a_run_hides_it_in_every_plot(opened):
+    count = 'plot.data.filter((line) => line.visible === "legendonly").length'
+    second = opened.page.locator("#representation .legendtoggle").nth(1)
+    second.click()
+    opened.page.wait_for_function(f"() => plots.every((plot) => {count} > 0)")
+    second.click()
+    opened.page.wait_for_function(f"() => plots.every((plot) => {count} === 0)")
 
 
-def test_a_run_can_be_hidden(watched):
-    shown = "[...document.querySelectorAll('.plot')].map((p) => p.data.map((t) => t.visible))"
-    button = watched.page.locator("button.run", has_text="two").first
-    button.click()
-    assert any(False in plot for plot in watched.page.evaluate(shown))
-    assert set(
-        watched.page.locator("button.run", has_text="two").evaluate_all(
-            "(all) => all.map((each) => each.getAttribute('aria-pressed'))"
-        )
-    ) == {"false"}
-    button.click()
-    assert not any(False in plot for plot in watched.page.evaluate(shown))
-
-
-def test_names_are_shown_as_they_are(watched):
-    assert watched.page.locator("table.overview th[scope=row]").first.text_content() == HOSTILE
-    box = watched.page.locator("#plot-0 .nsewdrag").first
+def test_names_are_shown_as_they_are(opened):
+    page = opened.page
+    assert page.locator("table.overview th[scope=row]").first.text_content() == HOSTILE
+    assert page.locator("#accuracy .legendtext").first.text_content() == HOSTILE
+    box = page.locator("#accuracy .nsewdrag").first
     box.scroll_into_view_if_needed()
     box.hover()
-    hover = watched.page.locator("#plot-0 .hoverlayer")
-    playwright.expect(hover).to_contain_text(HOSTILE)
+    playwright.expect(page.locator("#accuracy .hoverlayer").first).to_contain_text(HOSTILE)
 
 
-def test_colours_follow_the_system_while_open(watched):
-    light = watched.colours()
-    watched.emulate(color_scheme="dark")
-    dark = watched.colours()
+def test_light_and_dark(opened):
+    light = opened.colours()
+    opened.emulate(color_scheme="dark")
+    dark = opened.colours()
     assert all(one != other for one, other in zip(light, dark, strict=True))
-    watched.emulate(media="print")
-    paper = watched.colours()
-    assert paper[1:] == light[1:], "light on paper"
-    watched.emulate(media="screen", color_scheme="light")
-    assert watched.colours() == light
+    opened.emulate(media="print")
+    assert opened.colours() == light, "light on paper"
+    opened.emulate(media="screen")
+    assert opened.colours() == dark
+    opened.page.locator("#theme").click()
+    assert opened.colours() == light
+    opened.emulate(color_scheme="light")
+    assert opened.colours() == light
 
 
-def test_paper_holds_everything(watched):
-    page = watched.page
-    watched.emulate(media="print")
+def test_paper_holds_everything(opened):
+    opened.emulate(media="print")
     # A4 without its margins.
-    page.set_viewport_size({"width": 703, "height": 1032})
-    assert watched.too_wide() == []
-    assert not page.locator("#time").is_visible()
-    assert page.locator("#step").is_visible()
-    breaks = page.locator("section").evaluate_all(
-        "(all) => all.map((each) => getComputedStyle(each).breakBefore)"
-    )
-    assert breaks.count("page") > 4
-    page.set_viewport_size({"width": 1280, "height": 800})
-    watched.emulate(media="screen")
-    widths = page.locator(".card:not(.wide) .plot").evaluate_all(
-        "(all) => all.map((each) => [each.clientWidth, each.querySelector('svg').clientWidth])"
-    )
-    assert all(abs(space - plot) <= 1 for space, plot in widths), "back in its place"
+    opened.page.set_viewport_size({"width": 703, "height": 1032})
+    assert opened.too_wide() == []
+    assert not opened.page.locator("nav").is_visible()
+    opened.page.set_viewport_size({"width": 1280, "height": 800})
+    opened.emulate(media="screen")
+    back = "Math.abs(plot.clientWidth - plot.querySelector('svg').clientWidth) <= 1"
+    opened.page.wait_for_function(f"() => plots.every((plot) => {back})")
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_other_widths(watched, width):
-    watched.page.set_viewport_size({"width": width, "height": 800})
-    watched.page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every("
-        "(each) => Math.abs(each.querySelector('svg').clientWidth - each.clientWidth) <= 1)"
-    )
+def test_other_widths(opened, width):
+    opened.page.set_viewport_size({"width": width, "height": 800})
+    fits = "Math.abs(plot.clientWidth - plot.querySelector('svg').clientWidth) <= 1"
+    opened.page.wait_for_function(f"() => plots.every((plot) => {fits})")
     if width > 1000:
-        assert watched.too_wide() == []
-    watched.page.set_viewport_size({"width": 1280, "height": 800})
+        assert opened.too_wide() == []

@@ -39,7 +39,7 @@ def host_loss(name, function):
     return getattr(module, function)
 
 
-def is_main_form():
+def is_solo_main():
     host = importlib.util.find_spec("solo")
     return host is not None and (Path(host.origin).parent / "losses/mocov3.py").exists()
 
@@ -66,7 +66,7 @@ def test_mocov3(dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.skipif(not is_main_form(), reason="the other form's takes two views and no indexes")
+@pytest.mark.skipif(not is_solo_main(), reason="the other form's takes two views and no indexes")
 def test_simclr(dtype):
     hosts = host_loss("simclr", "simclr_loss_func")
     assert_same(
@@ -94,7 +94,7 @@ def test_nnclr(dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_mocov2plus(dtype):
-    name = "mocov2plus" if is_main_form() else "moco"
+    name = "mocov2plus" if is_solo_main() else "moco"
     hosts = host_loss(name, f"{name}_loss_func")
     query, key, negatives = tensors(dtype)
     key, queue = F.normalize(key, dim=1), F.normalize(negatives, dim=1).t()

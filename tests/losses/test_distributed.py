@@ -2,14 +2,8 @@
 
 import pytest
 import torch
-from distributed_losses import ROWS, count_inside_the_band, losses_and_gradients
+from distributed_losses import ROWS, everything_of_one_rank
 from processes import run_processes
-
-
-def test_counts_of_two_processes_add_up_to_that_of_one():
-    whole = count_inside_the_band(0, (ROWS,))
-    assert 0 < whole < ROWS * (ROWS - 1)
-    assert sum(run_processes(2, count_inside_the_band, (7, 5))) == whole
 
 
 @pytest.mark.parametrize(
@@ -20,18 +14,14 @@ def test_counts_of_two_processes_add_up_to_that_of_one():
     ],
 )
 def test_two_processes_agree_with_one(shares):
+    """Values, gradients and second derivatives of both forms, and counts of pairs in a band."""
     assert sum(shares) == ROWS
-    whole = losses_and_gradients(0, (ROWS,))
-    ranks = run_processes(2, losses_and_gradients, shares)
-    for case, (value, gradient) in whole.items():
+    whole, count = everything_of_one_rank(0, (ROWS,))
+    (first, first_count), (second, second_count) = run_processes(2, everything_of_one_rank, shares)
+    for case, numbers in whole.items():
         # The mean over ranks is what data parallel training takes.
-        mean_value = sum(rank[case][0] for rank in ranks) / 2
-        mean_gradient = sum(torch.tensor(rank[case][1], dtype=torch.float64) for rank in ranks) / 2
-        assert mean_value == pytest.approx(value, abs=1e-9), case
-        torch.testing.assert_close(
-            mean_gradient,
-            torch.tensor(gradient, dtype=torch.float64),
-            rtol=1e-9,
-            atol=1e-9,
-            msg=str(case),
-        )
+        ranks = torch.tensor([first[case], second[case]], dtype=torch.float64)
+        expected = torch.tensor(numbers, dtype=torch.float64)
+        torch.testing.assert_close(ranks.mean(dim=0), expected, rtol=1e-9, atol=1e-9, msg=str(case))
+    assert 0 < count < ROWS * (ROWS - 1)
+    assert first_count + second_count == count

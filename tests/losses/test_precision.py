@@ -221,14 +221,6 @@ def test_compiled_code_gives_the_same(margins):
     torch.testing.assert_close(compiled.grad, eager.grad)
 
 
-def test_second_derivatives_are_refused_not_wrong():
-    first, second = pair(torch.float64)
-    first.requires_grad_()
-    for value in (mocov3_margin_loss_func(first, second), byol_curv_loss_func(first, second)):
-        with pytest.raises(RuntimeError, match="first derivatives only"):
-            torch.autograd.grad(value, first, create_graph=True)
-
-
 def test_without_gradient_nothing_is_kept():
     first, second = pair(torch.float32)
     with torch.no_grad():

@@ -1,13 +1,9 @@
 """A margin method whose training step goes past the margin loss says so at the first step."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from solo_margins import host
-from solo_margins.losses import simclr_margin_loss_func
-from solo_margins.methods.loss_check import MarginLossNotCalledError
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.methods.simclr_margin import SimCLRMargin
 
 
@@ -25,28 +21,16 @@ class WithMixin(Mixin, SimCLRMargin):
     pass
 
 
-class Plain(SimCLRMargin):
-    def nce_loss(self, z, indexes, temperature):
+class OwnLoss(SimCLRMargin):
+    def nce_loss(self, z, indexes):
         return z.square().mean()
 
 
-class LossAsAttribute(host.SimCLR):
-    """A step as in a fork that calls its losses by the module that holds them."""
-
-    def training_step(self, batch, batch_idx):
-        out = super(host.SimCLR, self).training_step(batch, batch_idx)
-        losses = SimpleNamespace(simclr_loss_func=lambda z: z.square().mean())
-        return losses.simclr_loss_func(out["z"][0]) + out["loss"]
+class HostsStep(SimCLRMargin):
+    training_step = host.SimCLR.training_step
 
 
-class BehindAFork(MarginMethod, LossAsAttribute):
-    own_settings = SimCLRMargin.own_settings
-
-    def replaced_losses(self):
-        return {"simclr_loss_func": simclr_margin_loss_func}
-
-
-@pytest.mark.parametrize("kind", [Plain, BehindAFork])
+@pytest.mark.parametrize("kind", [OwnLoss, HostsStep])
 def test_a_first_step_without_the_margin_loss_is_an_error(train, kind, monkeypatch):
     monkeypatch.setitem(host.METHODS, "simclr_margin", kind)
     with pytest.raises(MarginLossNotCalledError, match="method=simclr_margin: the first training"):

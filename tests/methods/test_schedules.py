@@ -1,20 +1,14 @@
 """Settings that ramp over training: their shape, their log, and their place after a resume."""
 
-import math
-
 import pytest
 
 from solo_margins import host
-from solo_margins.methods.schedules import Schedule, schedules_from
+from solo_margins.losses import Margins
+from solo_margins.methods.schedules import Schedule, read_schedules
+from solo_margins.methods.settings import Polarization
 
-VALUES = {
-    "angular": 0.3,
-    "subtractive": 0.2,
-    "positive_scale": 5.0,
-    "curvature": math.inf,
-    "attenuation": 0.5,
-    "polarization_weight": 10.0,
-}
+MARGINS = Margins(angular=0.3, subtractive=0.2, positive_scale=5.0, attenuation=0.5)
+POLARIZATION = Polarization(weight=10.0)
 
 
 class Record(host.pl.Callback):
@@ -47,7 +41,7 @@ def test_a_ramp_of_no_length_is_over_at_once():
 
 
 def test_what_is_not_said_comes_from_the_settings():
-    found = schedules_from(
+    found = read_schedules(
         {
             "positive_scale": {"kind": "cosine"},
             "angular": {"epochs": 2, "kind": None},
@@ -56,7 +50,8 @@ def test_what_is_not_said_comes_from_the_settings():
             "subtractive": {"kind": None, "to": None},
             "curvature": None,
         },
-        VALUES,
+        MARGINS,
+        POLARIZATION,
         max_epochs=30,
     )
     assert found == {
@@ -70,14 +65,14 @@ def test_what_is_not_said_comes_from_the_settings():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"scale": {}}, "method_kwargs.schedules has no field 'scale'; its fields are angular, "),
+        ({"scale": {}}, "method_kwargs.schedules has no setting 'scale'; its settings are angular"),
         (
             {"angular": {"start": 1}},
-            "method_kwargs.schedules.angular has no key 'start'; its keys are kind, from, to, ",
+            "method_kwargs.schedules.angular has no setting 'start'; its settings are kind",
         ),
         (
             {"angular": {"kind": "steep"}},
-            "method_kwargs.schedules.angular.kind must be one of constant, linear, cosine, got ",
+            "method_kwargs.schedules.angular.kind must be 'constant' or 'linear' or 'cosine'",
         ),
         ({"angular": 3}, "method_kwargs.schedules.angular must hold kind, from, to, epochs, got 3"),
         (
@@ -96,7 +91,7 @@ def test_what_is_not_said_comes_from_the_settings():
 )
 def test_impossible_schedules(settings, message):
     with pytest.raises(ValueError) as caught:
-        schedules_from(settings, VALUES, max_epochs=30)
+        read_schedules(settings, MARGINS, POLARIZATION, max_epochs=30)
     assert str(caught.value).startswith(message)
 
 

@@ -125,7 +125,7 @@ def test_whatever_lies_in_a_file_of_the_lens_what_is_good_is_read(tmp_path, line
     with open(writer.path, "ab") as file:
         file.write(b"\n".join(lines) + b"\n")
         file.write(json.dumps({"kind": "observation", **extra}).encode() + b"\n")
-    writer.observation(SEEN)
+    writer.add(SEEN)
     found = records.read(tmp_path)
     assert SEEN in found.observations
     assert found.header["method"]

@@ -23,7 +23,6 @@ PROGRAM = ROOT / "tests" / "support" / "trained_together.py"
 BY_PROCESS = {
     "deepclusterv2_margin": "the first centres are drawn from the first process's images",
     "wmse_curv": "whitening takes a process's images for the whole batch",
-    "all4one_margin": "the correlation of features is that of a process's images",
 }
 """Methods that solo-learn defines by what a single process sees, and why."""
 

@@ -1,88 +1,48 @@
 """What each process computes in the test of losses over several processes."""
 
-import torch
+from dataclasses import replace
 
-from solo_margins.losses import (
-    MarginNTXentLoss,
-    Margins,
-    distance_polarization_loss_func,
-    distance_polarization_with_count,
-    generalized_info_nce_loss_func,
-    mocov2plus_margin_loss_func,
-    mocov3_margin_loss_func,
-    nnclr_margin_loss_func,
-    simclr_debiased_loss_func,
-    simclr_hard_negative_loss_func,
-    simclr_margin_loss_func,
-)
+import torch
+from loss_calls import FORMS, Settings, vectors
+
+from solo_margins.losses import Margins, distance_polarization_with_count
 
 ROWS, WIDTH, OUT = 12, 6, 5
 MARGINS = [Margins(), Margins(0.3, 0.2, 5.0, 1.5, 0.5), Margins(attenuation=1.0)]
+OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
+"""Losses that take the mean over the rows of one process, whatever the others have."""
+KEYS_WITHOUT_GRADIENT = ("mocov3", "generalized")
 
 
-def data():
-    generator = torch.Generator().manual_seed(0)
-    shape = (ROWS, WIDTH)
-    return [torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2)]
+def everything_of_one_rank(rank, shares):
+    """Return the numbers of every loss for this rank's share of the rows, and a count.
 
-
-def loss_functions(margins):
-    """Return every loss as a function of student output, teacher output and sample ids."""
-
-    def views(first, second, ids):
-        return torch.cat([first, second]), ids.repeat(2)
-
-    queue = torch.randn(OUT, 9, generator=torch.Generator().manual_seed(2))
-    return {
-        "mocov2plus": lambda a, b, ids: mocov2plus_margin_loss_func(a, b, queue, 0.2, margins),
-        "nnclr": lambda a, b, ids: nnclr_margin_loss_func(b.detach(), a, 0.2, margins),
-        "nnclr both": lambda a, b, ids: nnclr_margin_loss_func(b, a, 0.2, margins),
-        "mocov3": lambda a, b, ids: mocov3_margin_loss_func(a, b.detach(), 0.2, margins),
-        "mocov3 tiled": lambda a, b, ids: mocov3_margin_loss_func(a, b.detach(), 0.2, margins, 2),
-        "generalized": lambda a, b, ids: generalized_info_nce_loss_func(
-            a, b.detach(), 0.2, 0.5, margins
-        ),
-        "simclr": lambda a, b, ids: simclr_margin_loss_func(*views(a, b, ids), 0.1, margins),
-        "simclr tiled": lambda a, b, ids: simclr_margin_loss_func(
-            *views(a, b, ids), 0.1, margins, 3
-        ),
-        "classes": lambda a, b, ids: simclr_margin_loss_func(a, ids // 5, 0.1, margins),
-        "debiased": lambda a, b, ids: simclr_debiased_loss_func(
-            *views(a, b, ids), 0.5, 0.1, margins
-        ),
-        "hard": lambda a, b, ids: simclr_hard_negative_loss_func(
-            *views(a, b, ids), 0.5, 0.1, 1.0, margins
-        ),
-        "polarization": lambda a, b, ids: distance_polarization_loss_func(
-            torch.cat([a, b]), 0.1, 0.9
-        ),
-        "module": lambda a, b, ids: MarginNTXentLoss(0.5, margins)(a, b),
-    }
-
-
-def rows_of(rank, shares):
+    The numbers are value, gradient of the weights, and gradient of a penalty on the gradient, in
+    one list of float64; the count is that of pairs inside a band.
+    """
     start = sum(shares[:rank])
-    return slice(start, start + shares[rank])
-
-
-def count_inside_the_band(rank, shares):
-    """Return this rank's share of the pairs inside a band."""
-    first, _ = data()
-    return distance_polarization_with_count(first[rows_of(rank, shares)], 0.3, 0.5)[1].item()
-
-
-def losses_and_gradients(rank, shares):
-    """Return {(margins, loss): (value, gradient of the weights)} for this rank's share of rows."""
-    first, second = data()
-    mine = rows_of(rank, shares)
-    ids = torch.arange(ROWS)[mine]
+    mine = slice(start, start + shares[rank])
+    first, second = vectors(ROWS, 0, WIDTH)[mine], vectors(ROWS, 1, WIDTH)[mine]
+    numbers = torch.arange(ROWS)[mine]
+    settings = Settings(ids=numbers, assignments=numbers % 9, others=vectors(9, 2, OUT))
     found = {}
-    for number, margins in enumerate(MARGINS):
-        for name, loss in loss_functions(margins).items():
-            generator = torch.Generator().manual_seed(1)
-            weights = torch.randn(WIDTH, OUT, dtype=torch.float64, generator=generator)
-            weights.requires_grad_()
-            value = loss(first[mine] @ weights, second[mine] @ weights, ids)
-            value.backward()
-            found[number, name] = (value.item(), weights.grad.tolist())
-    return found
+    for margins in MARGINS:
+        for form, calls in FORMS.items():
+            for name, loss in calls.items():
+                if name not in OF_ONE_PROCESS:
+                    s = replace(settings, margins=margins, tile_size=2)
+                    found[form, name, str(margins)] = _numbers(name, loss, first, second, s)
+    return found, distance_polarization_with_count(first, 0.3, 0.5)[1].item()
+
+
+def _numbers(name, loss, first, second, settings):
+    weights = vectors(WIDTH, 3, OUT).requires_grad_()
+    z, target = first @ weights, second @ weights
+    if name in KEYS_WITHOUT_GRADIENT:
+        target = target.detach()
+    value = loss(z, target, settings)
+    (gradient,) = torch.autograd.grad(value, weights, retain_graph=True)
+    (by_rows,) = torch.autograd.grad(value, z, create_graph=True)
+    # In direction of fixed vectors, because a norm is not additive over ranks.
+    (second_gradient,) = torch.autograd.grad((by_rows * z.detach().roll(1, 1)).sum(), weights)
+    return [value.item(), *gradient.flatten().tolist(), *second_gradient.flatten().tolist()]

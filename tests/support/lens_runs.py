@@ -1,11 +1,11 @@
-"""Folders of runs as the lens and the runner leave them, without a training."""
+"""Folders of runs as the lens and the runner leave them, without training."""
 
 import json
 import math
 
 import torch
 
-from solo_margins.lens.records import Histogram, Observation, Warned, Writer
+from solo_margins.lens.records import HealthWarning, Histogram, Observation, Writer
 
 SETTINGS = {
     "name": "mocov3_margin-digits-pos_curv",
@@ -20,28 +20,17 @@ SETTINGS = {
         "polarization": {"weight": 0.0, "lower": 0.2, "upper": 0.4},
     },
 }
-
-
-def header(**changes):
-    """What the lens writes first."""
-    return {
-        "method": "mocov3_margin",
-        "name": "mocov3_margin-digits-pos_curv",
-        "seed": 1,
-        "data": "digits",
-        "variant": "pos_curv",
-        "host": "main",
-        "versions": {"torch": "2.14.1", "solo-margins": "0.1.0"},
-        "margins": {"positive_scale": 2.0, "curvature": 1.0},
-        "polarization": {"weight": 0.0, "lower": 0.2, "upper": 0.4},
-        "temperature": 0.2,
-        "every": 50,
-        **changes,
-    }
+HEADER = {
+    "method": "MoCoV3Margin",
+    "settings": SETTINGS,
+    "host": "main",
+    "versions": {"torch": "2.14.1", "solo-margins": "0.1.0"},
+    "every": 50,
+}
 
 
 def observation(step, progress, speed=1.0, margins=None, **scalars):
-    """A look at a training that pulls positives together and uses more directions as it goes."""
+    """What a run shows that pulls positives together and uses more directions as it goes."""
     torch.manual_seed(step)
     done = 1 - math.exp(-3 * speed * progress)
     positive = (1.25 - 0.75 * done + 0.22 * torch.randn(1500)).clamp(0, math.pi)
@@ -53,6 +42,7 @@ def observation(step, progress, speed=1.0, margins=None, **scalars):
         epoch=step / 50,
         scalars={
             "loss": 4.2 - 2.2 * done,
+            "chance_loss": math.log(128),
             "loss_positive": -1.0 - 3.0 * done,
             "loss_negative": 5.2 + 0.8 * done,
             "positive_angle": positive.mean().item(),
@@ -91,23 +81,32 @@ def metrics(path, accuracies, knn=None):
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_run(folder, looks=12, steps=1000, speed=1.0, settings=None, scalars=None, **changes):
+def write_lens(folder, observations, **header):
+    """Write the file of the lens alone."""
+    writer = Writer(folder)
+    writer.begin({**HEADER, **header}, first_step=0)
+    for seen in observations:
+        writer.add(seen)
+    return writer
+
+
+def write_run(folder, looks=12, steps=1000, speed=1.0, scalars=None, margins=None, **settings):
     """Write a whole run and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "args.json").write_text(json.dumps({**SETTINGS, **(settings or {})}))
+    margins = SETTINGS["method_kwargs"]["margins"] if margins is None else margins
+    settings = {**SETTINGS, **settings}
+    settings["method_kwargs"] = {**settings["method_kwargs"], "margins": margins}
+    (folder / "args.json").write_text(json.dumps(settings))
     epochs = range(20)
     metrics(
         folder / "logs" / "version_0" / "metrics.csv",
         {epoch: 95 - 70 * math.exp(-speed * (epoch + 1) / 5) for epoch in epochs},
         {epoch: 96 - 50 * math.exp(-speed * (epoch + 1) / 4) for epoch in epochs},
     )
-    writer = Writer(folder)
-    writer.begin(header(**changes), first_step=0)
-    for place in range(looks):
-        progress = place / max(1, looks - 1)
-        step = round(progress * steps)
-        margins = {"curvature": math.inf, **header(**changes)["margins"]}
-        writer.observation(observation(step, progress, speed, margins, **(scalars or {})))
-    writer.warning(Warned(steps // 2, "silenced", "11 % of the positives get no gradient."))
-    writer.cost(observations=looks, seconds=0.05 * looks, training_seconds=0.1 * steps)
+    progress = [place / max(1, looks - 1) for place in range(looks)]
+    seen = [observation(round(p * steps), p, speed, margins, **(scalars or {})) for p in progress]
+    writer = write_lens(folder, seen)
+    text = "11 % of the positives get no gradient."
+    writer.add(HealthWarning(steps // 2, "silenced_positives", text))
+    writer.add_cost(observations=looks, seconds=0.05 * looks, training_seconds=0.1 * steps)
     return folder

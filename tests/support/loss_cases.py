@@ -8,16 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
-from naive_losses import (
-    naive_assigned,
-    naive_polarization,
-    naive_positives_only,
-    naive_query_key,
-    naive_queue,
-    naive_same_id,
-)
+from loss_calls import PLAIN, PUBLIC, Settings, assert_same, takes
 
-from solo_margins import losses
 from solo_margins.losses import Margins
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -35,12 +27,7 @@ class Case:
     dtype: torch.dtype
     values: str
     seed: int
-    temperature: float
-    margins: Margins
-    tile_size: int | None
-    beta: float
-    tau_plus: float
-    band: tuple[float, float]
+    settings: Settings
 
 
 def _margins(with_attenuation=True):
@@ -63,7 +50,7 @@ def _margins(with_attenuation=True):
 @st.composite
 def cases(draw):
     """Return a strategy for calls with any shape, dtype, setting and kind of values."""
-    loss = draw(st.sampled_from(sorted(CALLS)))
+    loss = draw(st.sampled_from(sorted(PUBLIC)))
     lower = draw(st.floats(0.01, 0.97))
     return Case(
         loss=loss,
@@ -73,12 +60,15 @@ def cases(draw):
         dtype=draw(st.sampled_from(DTYPES)),
         values=draw(st.sampled_from(VALUES)),
         seed=draw(st.integers(0, 2**31)),
-        temperature=10.0 ** draw(st.floats(-3.0, 2.0)),
-        margins=draw(_margins(with_attenuation=loss not in WITHOUT_NEGATIVES)),
-        tile_size=draw(st.one_of(st.none(), st.integers(1, 20))),
-        beta=draw(st.one_of(st.just(0.0), st.floats(0.0, 3.0))),
-        tau_plus=draw(st.one_of(st.just(0.0), st.floats(0.0, 0.9))),
-        band=(lower, draw(st.floats(lower + 0.01, 0.99))),
+        settings=Settings(
+            temperature=10.0 ** draw(st.floats(-3.0, 2.0)),
+            margins=draw(_margins(with_attenuation=takes(loss, Margins(attenuation=1.0)))),
+            tile_size=draw(st.one_of(st.none(), st.integers(1, 20))),
+            negatives_weight=draw(st.one_of(st.just(0.0), st.floats(0.0, 1.0))),
+            tau_plus=draw(st.one_of(st.just(0.0), st.floats(0.0, 0.9))),
+            beta=draw(st.one_of(st.just(0.0), st.floats(0.0, 3.0))),
+            band=(lower, draw(st.floats(lower + 0.01, 0.99))),
+        ),
     )
 
 
@@ -104,106 +94,49 @@ def _vectors(case, rows, salt):
     return found.to(case.dtype)
 
 
-def _assignments(case):
+def _inputs(case):
+    """Return two batches and the settings of a case."""
     generator = torch.Generator().manual_seed(case.seed % 2**31)
-    return torch.randint(-1, case.others, (case.rows,), generator=generator)
+    settings = replace(
+        case.settings,
+        assignments=torch.randint(-1, case.others, (case.rows,), generator=generator),
+        others=_vectors(case, case.others, 2),
+    )
+    return _vectors(case, case.rows, 0), _vectors(case, case.rows, 1), settings
 
 
-def _labels(case):
-    return _assignments(case) // 2
-
-
-# Each takes the case, two batches and margins, and returns the loss.
-CALLS = {
-    "mocov3": lambda c, a, b, m: losses.mocov3_margin_loss_func(
-        a, b, c.temperature, m, c.tile_size
-    ),
-    "nnclr": lambda c, a, b, m: losses.nnclr_margin_loss_func(b, a, c.temperature, m),
-    "generalized": lambda c, a, b, m: losses.generalized_info_nce_loss_func(
-        a, b, c.temperature, min(c.beta, 1.0), m
-    ),
-    "simclr": lambda c, a, b, m: losses.simclr_margin_loss_func(
-        torch.cat([a, b]), torch.arange(c.rows).repeat(2), c.temperature, m, c.tile_size
-    ),
-    "labels": lambda c, a, b, m: losses.simclr_margin_loss_func(
-        a, _labels(c), c.temperature, m, c.tile_size
-    ),
-    "debiased": lambda c, a, b, m: losses.simclr_debiased_loss_func(
-        torch.cat([a, b]), torch.arange(c.rows).repeat(2), c.temperature, c.tau_plus, m
-    ),
-    "hard": lambda c, a, b, m: losses.simclr_hard_negative_loss_func(
-        torch.cat([a, b]), torch.arange(c.rows).repeat(2), c.temperature, c.tau_plus, c.beta, m
-    ),
-    "queue": lambda c, a, b, m: losses.mocov2plus_margin_loss_func(
-        a, b, _vectors(c, c.others, 2).t(), c.temperature, m
-    ),
-    "prototypes": lambda c, a, b, m: losses.deepclusterv2_margin_loss_func(
-        a, _vectors(c, c.others, 2), _assignments(c), c.temperature, m
-    ),
-    "byol": lambda c, a, b, m: losses.byol_curv_loss_func(a, b, m),
-    "simsiam": lambda c, a, b, m: losses.simsiam_curv_loss_func(a, b, m),
-    "polarization": lambda c, a, b, m: losses.distance_polarization_loss_func(
-        torch.cat([a, b]), *c.band, c.tile_size
-    ),
-}
-WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
-
-NAIVE = {
-    "mocov3": lambda c, a, b, m: 2 * c.temperature * naive_query_key(a, b, c.temperature, m),
-    "nnclr": lambda c, a, b, m: naive_query_key(b, a, c.temperature, m),
-    "generalized": lambda c, a, b, m: naive_query_key(a, b, c.temperature, m, min(c.beta, 1.0)),
-    "simclr": lambda c, a, b, m: naive_same_id(
-        torch.cat([a, b]), torch.arange(c.rows).repeat(2), c.temperature, m
-    ),
-    "queue": lambda c, a, b, m: naive_queue(a, b, _vectors(c, c.others, 2).t(), c.temperature, m),
-    "prototypes": lambda c, a, b, m: naive_assigned(
-        a, _vectors(c, c.others, 2), _assignments(c), c.temperature, m
-    ),
-    "byol": lambda c, a, b, m: naive_positives_only(a, b, m),
-    "polarization": lambda c, a, b, m: naive_polarization(torch.cat([a, b]), *c.band),
-}
+def _value_and_gradients(loss, first, second, settings):
+    """Return value and gradients of a call after a look at dtypes, shapes and finiteness."""
+    inputs = [first.clone().requires_grad_(), second.clone().requires_grad_()]
+    value = loss(*inputs, settings)
+    assert value.shape == ()
+    assert value.dtype == (torch.float64 if first.dtype == torch.float64 else torch.float32)
+    assert value.isfinite(), f"value {value}"
+    found = torch.autograd.grad(value, inputs, allow_unused=True)
+    for gradient, vectors, before in zip(found, inputs, (first, second), strict=True):
+        assert torch.equal(vectors.detach(), before)
+        if gradient is not None:
+            assert gradient.dtype == vectors.dtype
+            assert gradient.shape == vectors.shape
+            assert gradient.isfinite().all(), "gradient"
+    return value.detach(), *found
 
 
 def check(case):
     """Raise ``AssertionError`` unless everything that is promised holds for a call."""
-    call = CALLS[case.loss]
-    first, second = _vectors(case, case.rows, 0), _vectors(case, case.rows, 1)
-    before = first.clone(), second.clone()
-    first.requires_grad_()
-    second.requires_grad_()
-    value = call(case, first, second, case.margins)
-    assert value.shape == ()
-    assert value.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
-    assert value.isfinite(), f"value {value}"
-    if value.requires_grad:
-        found = torch.autograd.grad(value, (first, second), allow_unused=True)
-        for gradient, vectors in zip(found, (first, second), strict=True):
-            if gradient is not None:
-                assert gradient.dtype == vectors.dtype
-                assert gradient.shape == vectors.shape
-                assert gradient.isfinite().all(), "gradient"
-    assert torch.equal(first.detach(), before[0])
-    assert torch.equal(second.detach(), before[1])
-
+    first, second, settings = _inputs(case)
+    call = PUBLIC[case.loss]
+    received = _value_and_gradients(call, first, second, settings)
+    value = received[0]
     # Scale, curvature and attenuation change gradients alone.
-    quiet = replace(case.margins, positive_scale=1.0, curvature=math.inf, attenuation=0.0)
+    quiet = replace(settings.margins, positive_scale=1.0, curvature=math.inf, attenuation=0.0)
     with torch.no_grad():
-        assert torch.equal(call(case, first, second, quiet), value.detach())
-        other = replace(case, tile_size=None if case.tile_size else 1)
-        again = call(other, first, second, case.margins)
+        assert torch.equal(call(first, second, replace(settings, margins=quiet)), value)
+        other = replace(settings, tile_size=None if settings.tile_size else 1)
+        again = call(first, second, other)
     tolerance = 1e-9 if case.dtype == torch.float64 else 1e-4
-    size = 1.0 + 1.0 / case.temperature
+    size = 1.0 + 1.0 / settings.temperature
     assert abs(again - value) <= tolerance * (abs(value) + size), f"tiles {again} {value}"
-    _compare_with_naive(case, before, value)
-
-
-def _compare_with_naive(case, vectors, value):
-    """Ordinary vectors in float64 are within the reach of the papers' formulas as written."""
-    ordinary = case.dtype == torch.float64 and case.values == "normal" and case.width > 1
-    if not ordinary or case.loss not in NAIVE or case.rows < 2 or case.temperature < 0.02:
-        return
-    if case.loss == "prototypes" and (case.others < 2 or bool((_assignments(case) < 0).all())):
-        return
-    with torch.no_grad():
-        expected = NAIVE[case.loss](case, *vectors, case.margins)
-    assert abs(expected - value) <= 1e-6 * (1.0 + abs(expected)), f"naive {expected} {value}"
+    plain = _value_and_gradients(PLAIN[case.loss], first, second, settings)
+    if case.dtype == torch.float64 and case.values == "normal" and case.width > 1:
+        assert_same(received, plain, 1e-6, "plain form")

@@ -12,7 +12,6 @@ PARENTS = {
     "mocov2plus_margin": ("mocov2plus", ["method_kwargs.queue_size=16"]),
     "nnclr_margin": ("nnclr", ["method_kwargs.queue_size=16"]),
     "supcon_margin": ("supcon", []),
-    "all4one_margin": ("all4one", ["method_kwargs.queue_size=16"]),
     "deepclusterv2_margin": (
         "deepclusterv2",
         [

@@ -84,30 +84,13 @@ def naive_contrastive(
     return (negatives_weight - 1) * positive - negatives_weight * F.logsigmoid(positive - negative)
 
 
-def naive_query_key(query, key, temperature, margins, negatives_weight=1.0):
+def naive_query_key(query, key, temperature, margins, negatives_weight=1.0, rows=None):
+    """The mean over all rows, or over the first so many of them."""
     is_positive = torch.eye(len(query), dtype=torch.bool)
     losses = naive_contrastive(
         query, key, is_positive, ~is_positive, temperature, margins, negatives_weight
     )
-    return losses.mean()
-
-
-def naive_queue(query, key, queue, temperature, margins):
-    """MoCo v2+: keys and queue side by side, of the keys only one's own is looked at."""
-    columns = torch.cat([key, queue.t()])
-    is_positive = torch.eye(len(query), len(columns), dtype=torch.bool)
-    is_negative = torch.zeros_like(is_positive)
-    is_negative[:, len(key) :] = True
-    return naive_contrastive(query, columns, is_positive, is_negative, temperature, margins).mean()
-
-
-def naive_assigned(z, prototypes, assignments, temperature, margins):
-    """DeepCluster v2: rows with a prototype, against all prototypes."""
-    kept = assignments >= 0
-    is_positive = F.one_hot(assignments[kept], len(prototypes)).bool()
-    return naive_contrastive(
-        z[kept], prototypes, is_positive, ~is_positive, temperature, margins
-    ).mean()
+    return losses[:rows].mean()
 
 
 def naive_same_id(z, indexes, temperature, margins, **corrected):
@@ -124,12 +107,6 @@ def naive_positives_only(p, z, margins):
     angle = scaled_angle(angle, margins.positive_scale * naive_curve(angle, margins))
     similarity = naive_logits(angle, torch.ones_like(angle), 1.0, margins)
     return (2 - 2 * similarity).mean()
-
-
-def naive_band_count(z, lower, upper):
-    unit = F.normalize(z, dim=1)
-    pairs = [(i, j) for i in range(len(z)) for j in range(len(z)) if i != j]
-    return sum(lower < (1 - unit[i] @ unit[j]) / 2 < upper for i, j in pairs)
 
 
 def naive_polarization(z, lower, upper):

@@ -1,10 +1,12 @@
 """Reports of runs as the tests read them."""
 
-import json
-import re
 from html.parser import HTMLParser
 
-from solo_margins.lens.report import write_report
+import pytest
+
+from solo_margins.lens.runs import load_runs
+
+lens_report = pytest.importorskip("solo_margins.lens.report", reason="plotly is not installed")
 
 
 class Page(HTMLParser):
@@ -28,20 +30,14 @@ class Page(HTMLParser):
 def report(tmp_path, *runs):
     """Write a report and return it as text."""
     output = tmp_path / "out" / "report.html"
-    assert write_report([*map(str, runs), f"output={output}"]) == output
+    assert lens_report.write_report([*map(str, runs), f"output={output}"]) == output
     assert [path.name for path in output.parent.iterdir()] == ["report.html"]
     return output.read_text()
 
 
-def figures(text):
-    """Return what the page draws."""
-    [found] = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', text)
-    return json.loads(found)
-
-
-def titles(text):
-    return re.findall(r"<h3>(.*?)</h3>", text)
-
-
-def by_title(text):
-    return dict(zip(titles(text), figures(text), strict=True))
+def plots(*folders):
+    """Return the figures of a report by their titles."""
+    runs, _ = load_runs(folders)
+    return {
+        plot.title: plot.figure for some in lens_report.sections(runs).values() for plot in some
+    }

@@ -1,0 +1,1 @@
+"""Our methods and repairs, written into a checkout of solo-learn."""

@@ -1,0 +1,71 @@
+"""Settings of a configuration as frozen dataclasses: one reader for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+
+# YAML writes infinity as .inf; on Hydra's command line that stays a word.
+INFINITY_WORDS = (".inf", "inf", "infinity")
+
+Settings = TypeVar("Settings")
+
+
+def setting(cfg: Any, key: str, default: Any = None) -> Any:
+    """Return a setting, or the default where it is absent, null or left at ``???``."""
+    value = OmegaConf.select(cfg, key, default=None)
+    return default if value is None or value in ("None", "???") else value
+
+
+def read(cfg: Any, place: str, kind: type[Settings]) -> Settings:
+    """Return the settings at a place of a configuration as a dataclass.
+
+    Absent settings have the dataclass's defaults; its ``__post_init__`` checks the others and
+    raises ``ValueError`` with a sentence that begins with the field's name.
+
+    Args:
+        cfg: the configuration.
+        place: such as ``"method_kwargs.margins"``.
+        kind: the dataclass.
+
+    Raises:
+        ValueError: a setting is unknown or leaves its range; the message names it.
+
+    Example:
+        >>> from solo_margins.losses import Margins
+        >>> cfg = OmegaConf.create({"margins": {"positive_scale": 20, "curvature": ".inf"}})
+        >>> read(cfg, "margins", Margins).curvature
+        inf
+        >>> read(OmegaConf.create({"lens": {"evry": 3}}), "lens", Margins)
+        Traceback (most recent call last):
+        ...
+        ValueError: lens has no setting 'evry'; its settings are angular, subtractive, \
+positive_scale, curvature, attenuation, attenuation_type, curve, beyond_pi
+    """
+    given: Any = OmegaConf.select(cfg, place, default=None)
+    if OmegaConf.is_config(given):
+        given = OmegaConf.to_container(given, resolve=True)
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{place} must hold settings and their values, got {given!r}")
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    values = {}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise ValueError(
+                f"{place} has no setting {name!r}; its settings are {', '.join(known)}"
+            )
+        is_infinity = isinstance(value, str) and value.lower() in INFINITY_WORDS
+        values[str(name)] = math.inf if is_infinity else value
+    try:
+        return kind(**values)
+    except ValueError as reason:
+        raise ValueError(f"{place}.{reason}") from None
+
+
+def write(cfg: Any, place: str, value: Any) -> None:
+    """Write a setting, or a mapping of settings, into a configuration."""
+    OmegaConf.update(cfg, place, value, force_add=True, merge=False)

@@ -1,0 +1,38 @@
+"""What is broken in solo-learn's repository on today's stack, and how it is repaired.
+
+One module for each repair: its docstring says what happens without it, ``CHANGES`` what is changed.
+None depends on a setting or state of ours, so that each can be offered to solo-learn.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from solo_margins.host.changes import Repair
+
+NAMES = (
+    "online_knn",
+    "accuracy_with_few_classes_or_labels",
+    "loss_without_labels",
+    "trainer_settings",
+    "narrow_convolutions_on_the_cpu",
+    "whitening_in_full_precision",
+    "warmup_cosine",
+    "static_rates_in_checkpoints",
+    "momentum_after_resuming",
+    "clusters_in_checkpoints",
+    "checkpoints_of_their_own",
+    "auto_resume_of_the_same_run",
+    "dali_pipelines",
+)
+"""In the order in which they are applied."""
+
+
+def load(names: tuple[str, ...] = NAMES) -> list[Repair]:
+    """Return repairs by their names."""
+    found = []
+    for name in names:
+        module = importlib.import_module(f"{__name__}.{name}")
+        symptoms = " ".join((module.__doc__ or "").split())
+        found.append(Repair(name, symptoms, module.CHANGES, getattr(module, "NEEDS", None)))
+    return found

@@ -1,0 +1,20 @@
+"""The first momentum update after resuming uses the initial tau, not the scheduled one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from solo_margins.host.changes import Wrap
+
+
+def take_up_momentum(original: Any, self: Any) -> None:
+    """Take up the schedule of tau where a resumed training left it."""
+    original(self)
+    self.last_step = self.trainer.global_step
+    if self.last_step > 0:
+        self.momentum_updater.update_tau(
+            cur_step=self.last_step, max_steps=self.trainer.estimated_stepping_batches
+        )
+
+
+CHANGES = (Wrap("methods.base", "BaseMomentumMethod.on_train_start", take_up_momentum),)

@@ -1,0 +1,200 @@
+"""Runs as a report needs them: observations, settings, accuracies, and what is missing."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from solo_margins.checkpoint_settings import read_settings
+from solo_margins.lens import records
+from solo_margins.lens.records import LensRun
+from solo_margins.logged_metrics import logged_accuracies
+from solo_margins.losses import Margins
+from solo_margins.losses.margins import FIELDS
+
+# They can be told apart on light and on dark paper.
+COLOURS = ("#2f81d6", "#f07f1e", "#2ca05a", "#d6404a", "#9a6dd0", "#a2725f", "#e377c2", "#17aec0")
+# What the runner calls the folder of a run that the user has not named.
+UNNAMED = re.compile(r"run-[0-9a-f]{8}")
+
+
+@dataclass
+class ReportedRun:
+    """All that a report shows of a run.
+
+    Attributes:
+        folder: of the run.
+        label: its short name in the report.
+        colour: of its lines.
+        lens: what the lens observed.
+        settings: those of ``args.json``, else of the lens's header, by their full names such as
+            ``optimizer.lr``.
+        margins: those that were last in use, None where they are not known.
+        accuracies: column of ``metrics.csv`` to epoch to value.
+        notes: a sentence for everything that is missing or could not be read.
+    """
+
+    folder: Path
+    label: str
+    colour: str = COLOURS[0]
+    lens: LensRun = field(default_factory=LensRun)
+    settings: dict[str, Any] = field(default_factory=dict)
+    margins: Margins | None = None
+    accuracies: dict[str, dict[int, float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def described(self, *keys: str) -> str:
+        """Return the first of some settings that the run has, or else its header."""
+        values = (self.settings.get(key, self.lens.header.get(key)) for key in keys)
+        return next((as_text(value) for value in values if value not in (None, "")), "–")
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """The packages that the run was trained with."""
+        versions = self.lens.header.get("versions")
+        return versions if isinstance(versions, dict) else {}
+
+    def number(self, key: str) -> float | None:
+        """Return a setting that should be a number, None where it is not."""
+        value: Any = self.settings.get(f"method_kwargs.{key}")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if is_number and math.isfinite(value) else None
+
+    def band(self) -> tuple[float, float] | None:
+        """Return between which distances the run penalises pairs, or None where it does not."""
+        lower, upper = self.number("polarization.lower"), self.number("polarization.upper")
+        # A weight that is scheduled may begin at 0.
+        penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
+        if lower is None or upper is None:
+            return None
+        return (lower, upper) if penalised or self.number("polarization.weight") else None
+
+
+def as_text(value: Any) -> str:
+    """Return a setting as a reader expects it."""
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("inf", "∞")
+    return "–" if value is None else str(value)
+
+
+def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
+    """Return the runs of which something can be shown, and a sentence for all that is missing."""
+    notes: list[str] = []
+    distinct: dict[Path, Path] = {}
+    for folder in folders:
+        if folder.resolve() in distinct:
+            notes.append(f"{folder} was named more than once and is shown once.")
+        distinct.setdefault(folder.resolve(), folder)
+    names = labels(list(distinct))
+    runs = [_load(*run) for run in zip(distinct.values(), names, strict=True)]
+    notes.extend(note for run in runs for note in run.notes)
+    runs = [run for run in runs if run.settings or run.accuracies or run.lens.header]
+    names = [run.described("name") for run in runs]
+    for run, name, colour in zip(runs, names, cycle(COLOURS), strict=False):
+        run.colour = colour
+        # A name of the user's says more than a number, where no other run has it.
+        if UNNAMED.fullmatch(run.label) and name != "–" and names.count(name) == 1:
+            run.label = name
+    methods = sorted({run.described("method") for run in runs} - {"–"})
+    if len(methods) > 1:
+        notes.append(
+            f"The runs are of different methods ({', '.join(methods)}): their losses and gradients "
+            "are not on one scale."
+        )
+    return runs, notes
+
+
+def labels(folders: Sequence[Path]) -> list[str]:
+    """Return short names: those of the folders, with the folders above where two are the same.
+
+    Example:
+        >>> labels([Path("/runs/one"), Path("/runs/two")])
+        ['one', 'two']
+        >>> labels([Path("/runs/a/one"), Path("/runs/b/one")])
+        ['a/one', 'b/one']
+    """
+    names = [folder.name for folder in folders]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath(folders)
+    return [os.path.relpath(folder, shared) for folder in folders]
+
+
+def _load(folder: Path, label: str) -> ReportedRun:
+    run = ReportedRun(folder, label)
+    if not folder.is_dir():
+        run.notes.append(f"{folder} is not a folder of a run and is left out.")
+        return run
+    file = folder / records.FILE
+    try:
+        run.lens = records.read(folder)
+    except FileNotFoundError:
+        run.notes.append(f"{folder} holds no {file.name}: the lens was not on in this run.")
+    except OSError as reason:
+        run.notes.append(f"{file} cannot be read ({reason.strerror}).")
+    else:
+        run.notes.extend(run.lens.problems)
+        if not run.lens.observations:
+            run.notes.append(f"{file} holds no observation.")
+    run.settings = _settings(folder, run.lens.header, run.notes)
+    run.accuracies = logged_accuracies(folder, run.notes, run.settings.get("log_dir"))
+    try:
+        run.margins = _margins(run)
+    except (ValueError, TypeError) as reason:
+        run.notes.append(f"The margins of {folder} cannot be drawn: {reason}.")
+    return run
+
+
+def _margins(run: ReportedRun) -> Margins | None:
+    values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
+    if run.lens.observations:
+        values.update(run.lens.observations[-1].margins)
+    # Later versions may have other settings, and JSON has a word for infinity.
+    known: dict[str, Any] = {
+        name: math.inf if value in ("inf", ".inf") else value
+        for name, value in values.items()
+        if name in FIELDS and value is not None
+    }
+    return Margins(**known) if known else None
+
+
+def _settings(folder: Path, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Return the settings of ``args.json``, else those of the lens's header."""
+    try:
+        settings: Any = read_settings(folder)
+        settings = header.get("settings") if settings is None else OmegaConf.to_container(settings)
+        if settings and isinstance(settings, dict):
+            return flattened(settings)
+        notes.append(f"{folder} holds no args.json: its settings are not known.")
+    except ValueError as reason:
+        notes.append(str(reason))
+    except Exception as reason:
+        # OmegaConf has errors of its own for an interpolation or a key that it cannot hold.
+        notes.append(f"{folder / 'args.json'} cannot be read ({str(reason).splitlines()[0]}).")
+    return {}
+
+
+def flattened(settings: Any, place: str = "") -> dict[str, Any]:
+    """Return nested settings by their full names.
+
+    Example:
+        >>> flattened({"optimizer": {"lr": 0.1}, "augmentations": [{"crop_size": 32}]})
+        {'optimizer.lr': 0.1, 'augmentations[0].crop_size': 32}
+    """
+    if isinstance(settings, dict) and settings:
+        items = {f"{place}.{key}" if place else str(key): settings[key] for key in settings}
+    elif isinstance(settings, list) and any(isinstance(value, (dict, list)) for value in settings):
+        items = {f"{place}[{number}]": value for number, value in enumerate(settings)}
+    else:
+        return {place: settings}
+    return {
+        name: value for key, part in items.items() for name, value in flattened(part, key).items()
+    }

@@ -1,0 +1,292 @@
+"""The matrix work shared by all contrastive losses, with value and gradient made in one go.
+
+A margin touches only positives, N values; negatives stay a plain softmax over N×M entries. So the
+forward pass computes, tile by tile, the log-sum of negatives and at once its gradient, and what is
+kept for backward is the gradient of the vectors, never a matrix. Where rows and columns are the
+same vectors the similarity matrix is symmetric and half of it suffices.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from solo_margins.losses import plain
+from solo_margins.losses.engine.function import EngineLoss
+from solo_margins.losses.engine.geometry import Angles, angles_between, chord, positive_grad
+from solo_margins.losses.engine.objective import (
+    RowTerms,
+    debiased_info_nce,
+    info_nce,
+    weighted_log_sum,
+)
+from solo_margins.losses.engine.positives import Counts, Positives
+from solo_margins.losses.engine.tiles import row_tiles
+from solo_margins.losses.margins import ContrastSpec
+
+# Up to this size the exponentials of the upper triangle are kept between the two passes over it.
+KEPT_BYTES = 256 << 20
+
+LossAndGradients = tuple[Tensor, list[Tensor | None]]
+
+
+def contrastive_loss(
+    rows: Tensor,
+    columns: Tensor | None,
+    positives: Positives,
+    spec: ContrastSpec,
+    ranks: int = 1,
+    tile_size: int | None = None,
+) -> Tensor:
+    """Return the mean loss of the rows that have a positive.
+
+    Args:
+        rows: (N, D) unit vectors.
+        columns: (M, D) unit vectors, or None if they are the rows.
+        positives: which columns are positives of which row.
+        spec: the settings.
+        ranks: over how many ranks data parallel training takes the mean of losses. Rows are
+            weighted by the number of all ranks' rows, so that they count alike in it.
+        tile_size: rows of the similarity matrix held at a time; None chooses.
+    """
+    for observer in plain.observers:
+        observer(rows, rows if columns is None else columns, positives, spec)
+    matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
+    if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
+        return EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
+    columns = rows if columns is None else columns
+    return EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
+
+
+# --------------------------------------------------------------------------------- positives
+
+
+class PositiveSide(NamedTuple):
+    """Angles and logits of all positives, (N, P), and their log-sum by row, (N,)."""
+
+    angles: Angles
+    logits: Tensor
+    log_sum: Tensor
+
+
+def _partners(columns: Tensor, positives: Positives) -> Iterator[Tensor]:
+    """Yield, one positive after the other, the (N, D) vectors that the rows are paired with."""
+    vectors = columns if positives.vectors is None else positives.vectors
+    for place in range(positives.columns.shape[1]):
+        yield vectors.index_select(0, positives.columns[:, place])
+
+
+def positive_side(
+    rows: Tensor, columns: Tensor, positives: Positives, spec: ContrastSpec
+) -> PositiveSide:
+    """Return the angles between rows and their positives, and the logits with margins."""
+    found = [angles_between(rows, partner) for partner in _partners(columns, positives)]
+    angles = Angles(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
+    logits = spec.margins.similarity(angles.cosine, angles.sine) / spec.temperature
+    logits = logits.clamp_min(-torch.finfo(logits.dtype).max / 4)
+    if positives.valid is not None:
+        logits = logits.masked_fill(~positives.valid, -torch.inf)
+    log_sum = logits.squeeze(1) if logits.shape[1] == 1 else logits.logsumexp(dim=1)
+    return PositiveSide(angles, logits, log_sum)
+
+
+def positive_dloss_dsim(
+    side: PositiveSide, terms: RowTerms, spec: ContrastSpec, weight: float = 1.0
+) -> Tensor:
+    """Return the derivative of the loss by the similarity of each positive, (N, P)."""
+    dloss_dsim = terms.to_positives.unsqueeze(1) * (-weight / spec.temperature)
+    if side.logits.shape[1] > 1:  # a positive's share among those of its row
+        dloss_dsim = dloss_dsim * (side.logits - side.log_sum.unsqueeze(1)).exp()
+    return dloss_dsim
+
+
+def row_terms(
+    log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
+) -> RowTerms:
+    """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
+    if spec.tau_plus == 0.0:
+        terms = info_nce(log_positives, log_negatives, spec)
+    else:
+        terms = debiased_info_nce(log_positives, log_negatives, *counts, spec)
+    if isinstance(counts[0], int):  # every row has so many
+        return terms
+    alone = torch.isneginf(log_positives)
+    return RowTerms(*(term.masked_fill(alone, 0.0) for term in terms))
+
+
+# --------------------------------------------------------------------------------- negatives
+
+
+def _needs_no_shift(vectors: Tensor, spec: ContrastSpec) -> bool:
+    """Whether exp(logit) can neither overflow nor vanish, so that no maximum need be subtracted."""
+    largest = (1.0 + spec.beta) / spec.temperature
+    return largest <= (40.0 if vectors.dtype == torch.float32 else 300.0)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """The weighted sum of the rows' losses and its gradients, by three ways."""
+
+    positives: Positives
+    spec: ContrastSpec
+    weight: float
+    tile_size: int | None
+
+    def by_autograd(self, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+        """Return the loss in its plain form."""
+        masks = self.positives.as_masks(rows if columns is None else columns)
+        cosine = plain.cosines(rows, masks[0])
+        return plain.row_losses(cosine, *masks[1:], self.spec).sum() * self.weight
+
+    def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
+        """Return, for each positive, the factor of its chord in the gradient."""
+        dloss_dsim = positive_dloss_dsim(side, terms, self.spec, self.weight)
+        factor = positive_grad(side.angles, self.spec.margins, dloss_dsim)
+        if self.positives.valid is not None:
+            factor = factor.masked_fill(~self.positives.valid, 0.0)
+        return factor
+
+    def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
+        """Return what turns exponentials into gradients of the cosines."""
+        scaled = to_negatives / total * (self.weight / self.spec.temperature)
+        scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
+        limit = torch.finfo(scaled.dtype).max ** 0.75
+        return scaled.clamp_(-limit, limit)
+
+    def symmetric(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
+        """Return loss and gradient of rows against themselves from the upper triangle alone.
+
+        The first pass adds exponentials up by row and by column. With the sums known, the gradient
+        by entry (i, j) is e_ij (a_i + a_j), again symmetric: one product instead of two.
+        """
+        size = vectors.shape[0]
+        strips = row_tiles(size, size, self.tile_size, vectors.device)
+        tile = strips[0].stop
+        triangle = sum((strip.stop - strip.start) * (size - strip.start) for strip in strips)
+        fits = self.tile_size is None and triangle * vectors.element_size() <= KEPT_BYTES
+        keep = needed[0] and (len(strips) == 1 or fits)
+        buffer = vectors.new_empty(triangle if keep else tile * size)
+        own = torch.arange(size, device=vectors.device).unsqueeze(1)
+
+        def exponentials(strip: slice, at: int) -> Tensor:
+            shape = (strip.stop - strip.start, size - strip.start)
+            out = buffer[at : at + shape[0] * shape[1]].view(shape)
+            right = vectors[strip.start :].t()
+            sharpness = 1.0 / self.spec.temperature
+            torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
+            excluded = self.positives.excluded[strip]
+            if strip.start > 0:
+                # Left of the triangle is not in this strip; excluding self twice is harmless.
+                excluded = torch.where(excluded < strip.start, own[strip], excluded) - strip.start
+            return out.scatter_(1, excluded, 0.0)
+
+        total = vectors.new_zeros(size)
+        kept: list[Tensor] = []
+        at = 0
+        for strip in strips:
+            tile_exp = exponentials(strip, at)
+            total[strip] += tile_exp.sum(dim=1)
+            if strip.stop < size:
+                total[strip.stop :] += tile_exp[:, strip.stop - strip.start :].sum(dim=0)
+            if keep:
+                kept.append(tile_exp)
+                at += tile_exp.numel()
+
+        side = positive_side(vectors, vectors, self.positives, self.spec)
+        counts = self.positives.counts(size, slice(0, size), vectors.dtype)
+        terms = row_terms(side.log_sum, total.log(), counts, self.spec)
+        loss = terms.loss.sum() * self.weight
+        if not needed[0]:
+            return loss, [None]
+
+        per_negative = self._per_negative(terms.to_negatives, total)
+        gradient = torch.zeros_like(vectors)
+        factors = vectors.new_empty(tile * size)
+        for number, strip in enumerate(strips):
+            tile_exp = kept[number] if keep else exponentials(strip, 0)
+            both = factors[: tile_exp.numel()].view(tile_exp.shape)
+            torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
+            tile_exp.mul_(both)
+            gradient[strip].addmm_(tile_exp, vectors[strip.start :])
+            if strip.stop < size:
+                right = tile_exp[:, strip.stop - strip.start :]
+                gradient[strip.stop :].addmm_(right.t(), vectors[strip])
+
+        factor = self._positive_grad(side, terms)
+        assert self.positives.mirrored is not None
+        factor = factor + factor.reshape(-1)[self.positives.mirrored]
+        for place, partner in enumerate(_partners(vectors, self.positives)):
+            chords = chord(vectors, partner, side.angles.side[:, place])
+            gradient.addcmul_(chords, factor[:, place].unsqueeze(1))
+        return loss, [gradient]
+
+    def rectangular(
+        self, rows: Tensor, columns: Tensor, needed: Sequence[bool]
+    ) -> LossAndGradients:
+        """Return loss and gradients of rows against columns, one tile of rows after the other."""
+        positives, spec, hardness = self.positives, self.spec, self.spec.beta
+        width = columns.shape[0]
+        tiles = row_tiles(rows.shape[0], width, self.tile_size, rows.device)
+        shift = not _needs_no_shift(rows, spec)
+        side = positive_side(rows, columns, positives, spec)
+        for_rows = torch.empty_like(rows) if needed[0] else None
+        for_columns = torch.zeros_like(columns) if needed[1] else None
+        buffer = rows.new_empty(tiles[0].stop * width)
+        collected: list[RowTerms] = []
+
+        for part in tiles:
+            excluded = positives.excluded[part]
+            height = part.stop - part.start
+            logits = buffer[: height * width].view(height, width)
+            torch.mm(rows[part] / spec.temperature, columns.t(), out=logits)
+            logits.scatter_(1, excluded, -torch.inf)
+            peak: Tensor | float = 0.0
+            if shift:
+                peak = logits.amax(dim=1, keepdim=True).clamp_min(-torch.finfo(logits.dtype).max)
+                logits.sub_(peak)
+                peak = peak.squeeze(1)
+            flat = None
+            if hardness > 0.0:
+                # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
+                flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
+            sharp = (logits.mul_(1.0 + hardness) if hardness > 0.0 else logits).exp_()
+            counts = positives.counts(width, part, rows.dtype)
+            total = sharp.sum(dim=1)
+            log_negatives = total.log() + peak
+            flat_total = None
+            if flat is not None:
+                flat_total = flat.sum(dim=1)
+                log_negatives = weighted_log_sum(
+                    total.log() + (1.0 + hardness) * peak,
+                    flat_total.log() + hardness * peak,
+                    counts[1],
+                )
+            terms = row_terms(side.log_sum[part], log_negatives, counts, spec)
+            collected.append(terms)
+            if for_rows is None and for_columns is None:
+                continue
+
+            scale = self._per_negative(terms.to_negatives, total).unsqueeze(1)
+            if flat is not None and flat_total is not None:
+                flat_scale = self._per_negative(terms.to_negatives, flat_total).unsqueeze(1)
+                sharp.mul_(scale * (1.0 + hardness)).sub_(flat.mul_(flat_scale * hardness))
+                scale = torch.ones_like(scale)
+            if for_rows is not None:
+                torch.mm(sharp, columns, out=for_rows[part]).mul_(scale)
+            if for_columns is not None:
+                for_columns.addmm_(sharp.t(), rows[part] * scale)
+
+        terms = RowTerms(*(torch.cat(term) for term in zip(*collected, strict=True)))
+        if for_rows is not None or for_columns is not None:
+            factor = self._positive_grad(side, terms)
+            for place, partner in enumerate(_partners(columns, positives)):
+                sides = side.angles.side[:, place]
+                chords = chord(rows, partner, sides) * factor[:, place].unsqueeze(1)
+                if for_rows is not None:
+                    for_rows.add_(chords)
+                if for_columns is not None and positives.vectors is None:
+                    chords.mul_(-sides.unsqueeze(1))
+                    for_columns.index_add_(0, positives.columns[:, place], chords)
+        return terms.loss.sum() * self.weight, [for_rows, for_columns]

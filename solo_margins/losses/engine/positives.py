@@ -1,0 +1,147 @@
+"""Which columns of a similarity matrix are positives of which row, and which are left out."""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Counts = tuple[Tensor | int, Tensor | int]
+
+
+@dataclass(frozen=True)
+class Positives:
+    """The positives of each row, as column numbers or as numbers of vectors of their own.
+
+    Attributes:
+        columns: (N, P) column numbers, P >= 1, any column where ``valid`` is False.
+        valid: (N, P) mask, or None if every row has P positives.
+        excluded: (N, E) columns that are no negatives: the row itself, or none, and the positives;
+            as many of a row's are repetitions as it has places that are not valid.
+        counted: number of rows, over all ranks, that have a positive and so enter the mean.
+        mirrored: (N, P) position of the pair (column, row) in the flattened ``columns``, or None
+            if rows and columns are different vectors.
+        vectors: unit vectors, without gradient, that ``columns`` counts where positives are no
+            columns of the matrix; None where they are.
+    """
+
+    columns: Tensor
+    valid: Tensor | None
+    excluded: Tensor
+    counted: int
+    mirrored: Tensor | None = None
+    vectors: Tensor | None = None
+
+    def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
+        """Return how many positives some rows have, 1 for none, and how many negatives of all."""
+        positives, excluded = self.columns.shape[1], self.excluded.shape[1]
+        if self.valid is None:
+            return positives, width - excluded
+        found = self.valid[part].sum(dim=1).to(dtype)
+        return found.clamp_min(1.0), found.neg().add_(width - excluded + positives)
+
+    def as_masks(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return all columns, vectors that are no columns of the matrix last, and masks of both."""
+        own, first = columns[:0], 0
+        if self.vectors is not None:
+            own, first = self.vectors, len(columns)
+        nowhere = columns.new_zeros((len(self.columns), len(columns) + len(own)), dtype=torch.bool)
+        valid = self.columns >= 0 if self.valid is None else self.valid
+        is_negative = ~nowhere
+        is_negative[:, len(columns) :] = False
+        is_positive = nowhere.scatter(1, self.columns + first, valid)
+        return torch.cat([columns, own]), is_positive, is_negative.scatter(1, self.excluded, False)
+
+
+def masked_positives(is_positive: Tensor, is_negative: Tensor) -> Positives:
+    """Return the structure of two (N, M) masks; in every row some column is no negative."""
+
+    def numbers(mask: Tensor) -> tuple[Tensor, Tensor]:
+        most = int(mask.sum(dim=1).max())
+        marked, number = mask.int().sort(dim=1, descending=True, stable=True)
+        return number[:, :most], marked[:, :most].bool()
+
+    columns, valid = numbers(is_positive)
+    excluded, is_excluded = numbers(~is_negative)
+    excluded = torch.where(is_excluded, excluded, excluded[:, :1])
+    counted = int(is_positive.any(dim=1).sum())
+    return Positives(columns, valid, excluded, counted)
+
+
+def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positives:
+    """Return the structure of query against key: each row's only positive is its own column."""
+    columns = torch.arange(rows.start, rows.stop, device=device).unsqueeze(1)
+    return Positives(columns, None, columns, total)
+
+
+def paired_positives(partners: Tensor, total: int) -> Positives:
+    """Return the structure of a queue: row i's only positive is partner i, no column at all."""
+    own = torch.arange(partners.shape[0], device=partners.device).unsqueeze(1)
+    return Positives(own, None, own[:, :0], total, vectors=partners)
+
+
+def assigned_positives(assignments: Tensor) -> Positives:
+    """Return the structure of prototypes: a row's only positive is the assigned one, -1 none."""
+    valid = (assignments >= 0).unsqueeze(1)
+    columns = assignments.long().clamp_min(0).unsqueeze(1)
+    counted = int(valid.sum())
+    every = counted == len(assignments)
+    return Positives(columns, None if every else valid, columns, counted)
+
+
+def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> Positives:
+    """Return the structure of rows against all rows: positives share the id, self is excluded.
+
+    Args:
+        ids: (N,) ids of the rows.
+        all_ids: (M,) ids of the columns.
+        rows: which columns are the rows.
+    """
+    is_whole = len(ids) == len(all_ids)
+    if is_whole and _are_two_views(ids):
+        return _two_views(len(ids), ids.device)
+    ordered, order = all_ids.sort(stable=True)
+    left = torch.searchsorted(ordered, ids)
+    group = torch.searchsorted(ordered, ids, right=True) - left
+    own = torch.arange(rows.start, rows.stop, device=ids.device)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=ids.device)
+    rank_in_group = place[own] - left
+
+    smallest, largest = (int(size) for size in torch.aminmax(group))
+    most = max(largest - 1, 1)  # positives of a row
+    # The k-th other member, counted cyclically from the row itself: k = 1 … group - 1.
+    steps = torch.arange(1, most + 1, device=ids.device)
+    member = (rank_in_group.unsqueeze(1) + steps) % group.unsqueeze(1)
+    columns = order[left.unsqueeze(1) + member]
+    mirrored_step = group.unsqueeze(1) - steps
+    valid = None
+    if smallest <= most:
+        valid = steps < group.unsqueeze(1)
+        columns = torch.where(valid, columns, own.unsqueeze(1))
+        mirrored_step = mirrored_step.clamp_min(1)
+    _, sizes = torch.unique_consecutive(ordered, return_counts=True)
+    return Positives(
+        columns=columns,
+        valid=valid,
+        excluded=torch.cat([own.unsqueeze(1), columns], dim=1),
+        counted=int(sizes[sizes > 1].sum()),
+        mirrored=columns * most + mirrored_step - 1 if is_whole else None,
+    )
+
+
+def _are_two_views(ids: Tensor) -> bool:
+    """Tell whether one list of distinct ids stands there twice, the common case."""
+    half = len(ids) // 2
+    if not torch.equal(ids[:half], ids[half:]):
+        return False
+    ordered = ids[:half].sort().values
+    return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+@functools.lru_cache(maxsize=8)
+def _two_views(rows: int, device: torch.device) -> Positives:
+    """Return the structure of two views of distinct samples, which depends on sizes alone."""
+    own = torch.arange(rows, device=device).unsqueeze(1)
+    columns = (own + rows // 2) % rows
+    return Positives(columns, None, torch.cat([own, columns], dim=1), rows, mirrored=columns)

@@ -1,0 +1,76 @@
+"""Checks that a run of a margin method trains what its configuration says."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import lightning.pytorch as pl
+
+from solo_margins.losses.capture import Captured, capture
+from solo_margins.methods.variants import announce_default, settle_variant
+
+
+class MarginLossNotCalledError(RuntimeError):
+    """A training step went past the loss with margins; the message is one sentence."""
+
+
+class MarginRunCheck(pl.Callback):
+    """Names the variant that is trained, and stops where margins would have no effect.
+
+    A subclass or a fork of solo-learn may compute its loss in another way than the method expects;
+    it would then train without margins and record them as used.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listening: ExitStack | None = ExitStack()
+        self._captured: list[Captured] = []
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Let the configuration name the variant that it trains, before anybody records it."""
+        settle_variant(pl_module.cfg)
+        announce_default(pl_module.cfg)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
+        """Begin to listen at the first batch."""
+        if self._listening is not None:
+            self._listening.close()
+            self._captured = self._listening.enter_context(capture())
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """Check what the first batch compared, and be done.
+
+        Raises:
+            MarginLossNotCalledError: no loss with margins was called.
+        """
+        if self._listening is None:
+            return
+        self._listening.close()
+        self._listening = None
+        if not self._captured:
+            raise MarginLossNotCalledError(
+                f"method={pl_module.cfg.method}: the first training step did not call a loss with "
+                "margins, so method_kwargs.margins would have no effect: check the training step "
+                f"of {type(pl_module).__module__}.{type(pl_module).__qualname__}."
+            )
+        self._captured = []
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Stop listening."""
+        if self._listening is not None:
+            self._listening.close()
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse a run without a step, which solo-learn's program would end with code 0.
+
+        Raises:
+            ValueError: the batch is larger than the training images, so that none was complete.
+        """
+        if trainer.num_training_batches == 0 and trainer.limit_train_batches != 0:
+            cfg = pl_module.cfg
+            processes = f" times {trainer.world_size} processes" if trainer.world_size > 1 else ""
+            raise ValueError(
+                f"Nothing was trained: optimizer.batch_size={cfg.optimizer.batch_size}{processes} "
+                f"exceeds the number of training images of data.train_path={cfg.data.train_path}."
+            )

@@ -1,0 +1,116 @@
+"""Runs as a report reads them, whatever is missing or broken."""
+
+import json
+
+import pytest
+from lens_runs import SETTINGS, write_lens, write_run
+
+from solo_margins.lens.runs import load_runs
+from solo_margins.losses import Margins
+
+
+def test_runs_of_one_name_stay_apart(tmp_path):
+    folders = [write_run(tmp_path / parent / "run", looks=2) for parent in ("a", "b")]
+    runs, notes = load_runs([*folders, folders[0]])
+    assert [run.label for run in runs] == ["a/run", "b/run"]
+    assert notes == [f"{folders[0]} was named more than once and is shown once."]
+
+
+def test_runs_that_nobody_named_are_shown_by_what_they_are(tmp_path):
+    names = {"run-0123abcd": "baseline", "run-4567abcd": "margins", "chosen": "other"}
+    folders = [write_run(tmp_path / folder, looks=2, name=name) for folder, name in names.items()]
+    assert [run.label for run in load_runs(folders)[0]] == ["baseline", "margins", "chosen"]
+    twice = write_run(tmp_path / "run-89ababcd", looks=2, name="baseline")
+    labels = [run.label for run in load_runs([*folders, twice])[0]]
+    assert labels == ["run-0123abcd", "margins", "chosen", "run-89ababcd"]
+
+
+def test_different_methods_are_pointed_out(tmp_path):
+    one = write_run(tmp_path / "one", looks=2)
+    two = write_run(tmp_path / "two", looks=2, method="byol_curv")
+    [note] = load_runs([one, two])[1]
+    assert note.startswith("The runs are of different methods (byol_curv, mocov3_margin)")
+
+
+def test_without_args_json_the_lens_knows_the_settings(tmp_path):
+    write_lens(tmp_path, [])
+    [run], _ = load_runs([tmp_path])
+    assert run.settings["optimizer.lr"] == SETTINGS["optimizer"]["lr"]
+    assert run.margins == Margins(positive_scale=2.0, curvature=1.0)
+
+
+def test_logs_may_be_elsewhere(tmp_path):
+    """As solo-learn's own program writes them, into a folder that ``args.json`` names."""
+    folder = write_run(tmp_path / "run", looks=2, log_dir=str(tmp_path / "elsewhere"))
+    (folder / "logs" / "version_0").rename(tmp_path / "elsewhere")
+    [run], notes = load_runs([folder])
+    assert len(run.accuracies["val_acc1"]) == 20
+    assert notes == []
+
+
+def test_a_half_written_file_shows_what_is_whole(tmp_path):
+    path = write_run(tmp_path / "run", looks=3) / "lens.jsonl"
+    content = path.read_bytes().rstrip(b"\n").split(b"\n")
+    content[2] = b"\xff\xfe not JSON"
+    content.append(b'{"kind": "observation", "step": 1e999, "epoch": 0, "scalars": {}}')
+    path.write_bytes(b"\n".join(content) + b'\n{"kind": "observation", "ste')
+    [run], notes = load_runs([path.parent])
+    parts = ["line 3 is unreadable", "line 7 is unreadable", "line 8 is half-written"]
+    assert all(part in note for part, note in zip(parts, notes, strict=True))
+    assert len(run.lens.observations) == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "note"),
+    [
+        ("args.json", '{"seed": 1', "cannot be read"),
+        ("args.json", "[1, 2]", "should hold the settings of a run, but is no JSON object."),
+        ("args.json", '{"method_kwargs": {"margins": {"angular": 9}}}', "angular must be a number"),
+        ("logs/version_0/metrics.csv", None, "holds no logs/version_*/metrics.csv"),
+        ("logs/version_0/metrics.csv", "step,val_acc1\n1,2\n", "1 accuracies or their epochs"),
+        (
+            "logs/version_0/metrics.csv",
+            b"epoch,val_acc1\n1,\xff\xfe\n",
+            "cannot be read to its end",
+        ),
+        (
+            "logs/version_0/metrics.csv",
+            "epoch,val_acc1\n1,50\n2,much\n,60\n3",
+            "2 accuracies or their epochs are not numbers.",
+        ),
+        ("lens.jsonl", "", "has no header line"),
+        ("lens.jsonl", None, "holds no lens.jsonl: the lens was not on in this run."),
+        ("lens.jsonl", "folder", "lens.jsonl cannot be read (Is a directory)."),
+    ],
+)
+def test_missing_and_broken_files_are_named(tmp_path, file, content, note):
+    folder = write_run(tmp_path / "run", looks=2)
+    if file != "lens.jsonl":
+        write_lens(folder, [], settings=None)
+    path = folder / file
+    path.unlink()
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    runs, notes = load_runs([folder])
+    assert len(runs) == 1
+    assert any(note in each for each in notes), notes
+
+
+def test_a_header_of_wrong_kinds_is_survived(tmp_path):
+    write_lens(tmp_path, [], settings="on", versions=["torch"], method={"a": 1}, host=3)
+    [run], notes = load_runs([tmp_path])
+    assert (run.versions, run.settings, run.margins) == ({}, {}, None)
+    assert f"{tmp_path} holds no args.json: its settings are not known." in notes
+
+
+@pytest.mark.parametrize("temperature", ["warm", None, True, float("inf")])
+def test_settings_that_are_not_numbers(tmp_path, temperature):
+    folder = write_run(tmp_path, looks=2)
+    args = json.loads((folder / "args.json").read_text())
+    args["method_kwargs"].update(temperature=temperature, polarization="on")
+    (folder / "args.json").write_text(json.dumps(args))
+    [run], _ = load_runs([folder])
+    assert run.number("temperature") is None
+    assert run.band() is None

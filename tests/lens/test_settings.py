@@ -1,0 +1,36 @@
+"""The settings of the lens, as a configuration has them."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from solo_margins import runner
+from solo_margins.config import read
+from solo_margins.lens.settings import LensSettings
+from solo_margins.runner.program import SetupError
+
+WRONG = {
+    "lens.every=0": "lens.every must be a whole number above 0 or null, got 0",
+    "lens.every=often": "lens.every must be a whole number above 0 or null, got 'often'",
+    "lens.on_collapse=pray": "lens.on_collapse must be 'warn' or 'stop', got 'pray'",
+    "lens.enabled=perhaps": "lens.enabled must be true or false, got 'perhaps'",
+    "lens.evry=5": "lens has no setting 'evry'; its settings are enabled, every, on_collapse",
+    "lens=false": "lens must hold settings and their values, got False",
+}
+
+
+@pytest.mark.parametrize(("override", "message"), WRONG.items())
+def test_wrong_settings_are_refused_in_a_sentence(override, message):
+    with pytest.raises(ValueError, match=message):
+        read(OmegaConf.from_dotlist([override]), "lens", LensSettings)
+
+
+@pytest.mark.parametrize("method", ["mocov3_margin", "simclr"])
+def test_they_are_checked_before_training(raw_config, method):
+    with pytest.raises(SetupError, match=r"lens\.every must be a whole number above 0"):
+        runner.pretrain(raw_config(method, "lens.every=0"))
+
+
+def test_the_composed_configuration_has_every_setting(composed):
+    cfg = composed("mocov3_margin.yaml", "lens.enabled=true", "lens.every=7")
+    assert read(cfg, "lens", LensSettings) == LensSettings(True, 7, "warn")
+    assert read(OmegaConf.create({"lens": None}), "lens", LensSettings) == LensSettings()

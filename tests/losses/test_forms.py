@@ -1,0 +1,350 @@
+"""The engine against the plain form, compiled code, and derivatives of derivatives."""
+
+import functools
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from loss_calls import (
+    FORMS,
+    PLAIN,
+    PUBLIC,
+    SOME_MARGINS,
+    TOLERANCE,
+    WITHOUT_NEGATIVES,
+    Settings,
+    assert_same,
+    takes,
+    value_and_gradients,
+    vectors,
+)
+from naive_losses import naive_positives_only, naive_query_key, naive_same_id
+
+from solo_margins.losses import (
+    MarginNTXentLoss,
+    Margins,
+    distance_polarization_with_count,
+    mocov2plus_margin_loss_func,
+    mocov3_margin_loss_func,
+    plain,
+    simclr_hard_negative_loss_func,
+    simclr_margin_loss_func,
+)
+from solo_margins.losses.capture import CapturedContrast, capture
+from solo_margins.losses.margins import ContrastSpec
+
+TEMPERATURES = (0.02, 0.1, 0.5)
+TILES = (None, 1, 3, 100)
+ASSIGNMENTS = (
+    torch.tensor([2, 0, 0, 4, 1, 2, 3, 8, 8]),
+    torch.tensor([2, -1, 0, -1, 1, 2, -1, 5, 5]),
+    torch.tensor([-1, -1, 4, -1, -1, -1, -1, -1, -1]),
+)
+EVERYTHING = Margins(0.3, 0.2, 5.0, 1.5, 0.5)
+
+
+def settings_of(number, margins):
+    """Return other settings for every number, so that a sweep over margins meets all of them."""
+    return Settings(
+        temperature=TEMPERATURES[number % 3],
+        margins=margins,
+        tile_size=TILES[number % 4],
+        negatives_weight=(0.0, 0.3, 1.0, 1.5)[number % 4],
+        tau_plus=(0.0, 0.1, 0.6)[number % 3],
+        beta=(0.0, 0.5, 1.0, 1e-30)[number % 4],
+        band=((0.1, 0.9), (0.3, 0.5))[number % 2],
+        assignments=ASSIGNMENTS[number % 3],
+        others=vectors((11, 9)[number % 2], 2),
+    )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_engine_is_the_plain_form(name, dtype):
+    batches = vectors(9, 0), vectors(9, 1)
+    for number, margins in enumerate(SOME_MARGINS):
+        if not takes(name, margins):
+            continue
+        s = settings_of(number, margins)
+        expected = value_and_gradients(lambda a, b, s=s: PLAIN[name](a, b, s), *batches)
+        s = replace(s, others=s.others.to(dtype))
+        for form in FORMS.values() if dtype == torch.float32 else [PUBLIC]:
+            received = value_and_gradients(
+                lambda a, b, s=s, form=form: form[name](a, b, s), *(x.to(dtype) for x in batches)
+            )
+            assert received[0].dtype == dtype
+            assert_same(received, expected, message=s)
+
+
+STRUCTURES = {
+    "three views": torch.arange(5).repeat(3),
+    "interleaved": torch.arange(8).repeat_interleave(2),
+    "one sample twice among two views": torch.tensor([0, 1, 1, 0, 1, 1]),
+    "classes of all sizes": torch.tensor([3, 3, 7, 3, 9, 9, 7, -2, 5, 9, 9, 3]),
+    "one class and a stranger": torch.tensor([1, 1, 1, 1, 0]),
+    "strangers": torch.arange(5),
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("tile_size", TILES)
+def test_any_structure_of_positives(structure, tile_size):
+    ids = STRUCTURES[structure]
+    z = vectors(len(ids), 4)
+    for number, margins in enumerate(SOME_MARGINS[::3]):
+        tau = TEMPERATURES[number % 3]
+        expected = value_and_gradients(
+            lambda x, m=margins, t=tau: plain.same_id(x, ids, ContrastSpec(t, m)), z
+        )
+        received = value_and_gradients(
+            lambda x, m=margins, t=tau: simclr_margin_loss_func(x, ids, t, m, tile_size), z
+        )
+        assert_same(received, expected, message=margins)
+
+
+@pytest.mark.parametrize("temperature", [0.002, 0.1])
+def test_automatic_tiles_of_large_batches(temperature):
+    """Large enough for the automatic choice to cut the matrix into tiles."""
+    batches = vectors(560, 7, width=8), vectors(560, 8, width=8)
+    s = Settings(temperature, Margins(0.2, 0.1, 3.0, 1.5, 0.5))
+    for name in ("simclr", "hard", "polarization"):
+        assert_same(
+            value_and_gradients(lambda a, b, name=name: PUBLIC[name](a, b, s), *batches),
+            value_and_gradients(lambda a, b, name=name: PLAIN[name](a, b, s), *batches),
+            message=name,
+        )
+    query, key, queue = vectors(70, 23), vectors(70, 24), vectors(20_000, 25)
+    s = replace(s, others=queue)
+    assert_same(
+        value_and_gradients(lambda a: PUBLIC["mocov2plus"](a, key, s), query),
+        value_and_gradients(lambda a: PLAIN["mocov2plus"](a, key, s), query),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["mocov2plus", "deepclusterv2", "byol", "simsiam"])
+def test_targets_get_no_gradient(form, name):
+    a, b = vectors(4, 26).requires_grad_(), vectors(4, 27).requires_grad_()
+    others = vectors(5, 28).requires_grad_()
+    FORMS[form][name](a, b, Settings(others=others)).backward()
+    assert b.grad is None
+    assert others.grad is None
+    assert a.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.int64], ids=str)
+def test_integers_of_any_dtype(kind):
+    a, b = vectors(9, 29), vectors(9, 30)
+    for name in ("deepclusterv2", "classes"):
+        wide, narrow = (
+            [form[name](a, b, Settings(assignments=ids)) for form in FORMS.values()]
+            for ids in (ASSIGNMENTS[1], ASSIGNMENTS[1].to(kind))
+        )
+        assert torch.equal(torch.stack(wide), torch.stack(narrow)), name
+
+
+@pytest.mark.parametrize("band", [(0.1, 0.9), (0.3, 0.5), (0.98, 0.99)])
+@pytest.mark.parametrize("rows", [1, 2, 11])
+def test_count_of_pairs_inside_the_band(band, rows):
+    z = vectors(rows, 17)
+    unit = torch.nn.functional.normalize(z, dim=1)
+    pairs = [(i, j) for i in range(rows) for j in range(rows) if i != j]
+    expected = sum(band[0] < (1 - unit[i] @ unit[j]) / 2 < band[1] for i, j in pairs)
+    assert plain.polarization(z, *band)[1] == expected
+    for tile_size in TILES:
+        x = z.clone().requires_grad_()
+        loss, count = distance_polarization_with_count(x, *band, tile_size)
+        assert count.item() == expected
+        assert not count.requires_grad
+        loss.backward()
+        with torch.no_grad():
+            assert distance_polarization_with_count(x, *band, tile_size)[1] == expected
+
+
+# What losses compare can be seen, whichever form they have.
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - {"polarization"}))
+def test_both_forms_show_what_they_compare(name):
+    a, b = vectors(9, 0).requires_grad_(), vectors(9, 1)
+    s = settings_of(1, Margins() if name in WITHOUT_NEGATIVES else EVERYTHING)
+    shown = []
+    for form in FORMS.values():
+        with capture() as captured:
+            form[name](a, b, s)
+        [one] = captured
+        assert not one.rows.requires_grad
+        if isinstance(one, CapturedContrast):
+            columns, is_positive, is_negative = one.positives.as_masks(one.columns)
+            cosine = plain.cosines(one.rows, columns)
+            shown.append(
+                torch.stack(
+                    [
+                        *plain.row_losses(cosine, is_positive, is_negative, one.spec),
+                        is_positive.sum(),
+                        is_negative[is_positive.any(dim=1)].sum(),
+                    ]
+                )
+            )
+        else:
+            shown.append(plain.pair_losses(one.rows, one.targets, one.margins))
+    torch.testing.assert_close(*shown, rtol=1e-9, atol=1e-9)
+
+
+# Inside torch.compile the plain form runs, without a graph break.
+
+
+def all_losses(names, s):
+    without = replace(s, margins=replace(s.margins, attenuation=0.0))
+    return lambda a, b: tuple(
+        PUBLIC[name](a, b, without if name in WITHOUT_NEGATIVES else s) for name in names
+    )
+
+
+def assert_compiled_is_the_same(names, s, *batches, backend):
+    torch._dynamo.reset()
+    eager = all_losses(names, s)
+    compiled = torch.compile(eager, fullgraph=True, backend=backend)
+    results = []
+    for function in (compiled, eager):
+        inputs = [x.clone().requires_grad_() for x in batches]
+        # In one graph for all losses, what one of them does not use may get zeros.
+        gradients = functools.partial(
+            torch.autograd.grad, inputs=inputs, retain_graph=True, materialize_grads=True
+        )
+        results.append([[value.detach(), *gradients(value)] for value in function(*inputs)])
+    for name, received, expected in zip(names, *results, strict=True):
+        assert_same(received, expected, 1e-5, name)
+
+
+def test_compiled_losses_have_no_graph_break():
+    batches = vectors(9, 0).float(), vectors(9, 1).float()
+    s = replace(settings_of(1, EVERYTHING), others=vectors(11, 2).float())
+    assert_compiled_is_the_same(list(PUBLIC), s, *batches, backend="eager")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend needs a C++ compiler")
+def test_losses_compiled_by_the_default_backend():
+    batches = vectors(9, 0).float(), vectors(9, 1).float()
+    s = Settings(margins=EVERYTHING)
+    assert_compiled_is_the_same(["mocov3", "hard"], s, *batches, backend="inductor")
+
+
+def test_compiled_code_follows_settings_and_sizes():
+    """Nothing is fixed at its first value: temperature, margins, batch size, memory bank."""
+    torch._dynamo.reset()
+    compiled = torch.compile(mocov3_margin_loss_func, fullgraph=True, backend="eager")
+    for rows, temperature, scale in ((9, 0.2, 1.0), (9, 0.3, 2.0), (11, 0.25, 3.0), (13, 0.1, 4.0)):
+        query, key = vectors(rows, 0), vectors(rows, 1)
+        arguments = (query, key, temperature, Margins(0.3, 0.2, scale, 0.7, 0.9))
+        torch.testing.assert_close(compiled(*arguments), mocov3_margin_loss_func(*arguments))
+    banks = [MarginNTXentLoss(0.5, EVERYTHING, memory_bank_size=(8, 6)) for _ in range(2)]
+    banks[1].load_state_dict(banks[0].state_dict())
+    compiled = torch.compile(banks[0], fullgraph=True, backend="eager")
+    for seed in range(3):
+        query, key = vectors(5, seed).requires_grad_(), vectors(5, seed + 9)
+        torch.testing.assert_close(compiled(query, key), banks[1](query, key))
+        torch.testing.assert_close(banks[0].state_dict(), banks[1].state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_compiled_losses_stay_in_full_precision(dtype):
+    torch._dynamo.reset()
+    first, second = vectors(9, 0).to(dtype), vectors(9, 1).to(dtype)
+
+    def loss(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return mocov3_margin_loss_func(x, second, 0.2, EVERYTHING)
+
+    received = value_and_gradients(torch.compile(loss, fullgraph=True, backend="eager"), first)
+    assert received[0].dtype == torch.float32
+    assert received[1].dtype == dtype
+    exact = value_and_gradients(
+        lambda x: mocov3_margin_loss_func(x, second.double(), 0.2, EVERYTHING), first.double()
+    )
+    assert_same(received[:1], exact[:1], 1e-5)
+    assert_same(received[1:], exact[1:], torch.finfo(dtype).eps)
+
+
+# Under create_graph=True the backward pass is the plain form's.
+
+
+def second_derivatives(loss, *inputs):
+    """Return the gradients, and the gradients of their product with fixed directions."""
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    first = torch.autograd.grad(loss(*inputs), inputs, create_graph=True)
+    product = sum((x * vectors(*x.shape[:1], 7 + i)).sum() for i, x in enumerate(first))
+    return [*(x.detach() for x in first), *torch.autograd.grad(product, inputs)]
+
+
+IDS = torch.tensor([3, 3, 7, 3, 9, 9, 7, -2, 5])
+
+
+@pytest.mark.parametrize("margins", SOME_MARGINS[::3], ids=str)
+def test_second_derivatives_are_those_of_the_papers_form(margins):
+    """Scalings define their own: those of the angles in Eq. 17, with the weights held fixed."""
+    a, b = vectors(9, 0), vectors(9, 1)
+    s = Settings(margins=margins, others=b, assignments=torch.arange(9))
+    naive = {
+        "mocov3": lambda x, y: 0.4 * naive_query_key(x, y, 0.2, margins),
+        "nnclr": lambda x, y: naive_query_key(y, x, 0.2, margins),
+        "generalized": lambda x, y: naive_query_key(x, y, 0.2, margins, 0.5),
+    }
+    for name, expected in naive.items():
+        assert_same(
+            second_derivatives(lambda x, y, name=name: PUBLIC[name](x, y, s), a, b),
+            second_derivatives(expected, a, b),
+            message=name,
+        )
+    of_one = {
+        "classes": (
+            lambda x: simclr_margin_loss_func(x, IDS, 0.2, margins),
+            lambda x: naive_same_id(x, IDS, 0.2, margins),
+        ),
+        "classes, shifted": (
+            lambda x: simclr_margin_loss_func(x, IDS, 0.003, margins),
+            lambda x: naive_same_id(x, IDS, 0.003, margins),
+        ),
+        "hard": (
+            lambda x: simclr_hard_negative_loss_func(x, IDS, 0.2, 0.1, 1.0, margins),
+            lambda x: naive_same_id(x, IDS, 0.2, margins, tau_plus=0.1, hardness=1.0),
+        ),
+        "deepclusterv2": (
+            lambda x: PUBLIC["deepclusterv2"](x, b, s),
+            lambda x: naive_query_key(x, b, 0.2, margins),
+        ),
+        "mocov2plus": (
+            lambda x: mocov2plus_margin_loss_func(x[:1], b[:1], b[1:].t(), 0.2, margins),
+            lambda x: naive_query_key(x, b, 0.2, margins, rows=1),
+        ),
+    }
+    if margins.attenuation == 0.0:
+        of_one["byol"] = (
+            lambda x: PUBLIC["byol"](x, b, s),
+            lambda x: naive_positives_only(x, b, margins),
+        )
+    for name, (ours, expected) in of_one.items():
+        assert_same(second_derivatives(ours, a), second_derivatives(expected, a), message=name)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_gradgradcheck(name):
+    a, b = (vectors(4, seed, width=3).requires_grad_() for seed in (3, 4))
+    margins = Margins(0.5, 0.4)
+    s = Settings(0.5, margins, others=vectors(5, 5, width=3), band=(0.2, 0.7))
+    needs_second = name not in ("mocov2plus", "deepclusterv2", "byol", "simsiam", "classes")
+    inputs = (a, b) if needs_second else (a, b.detach())
+    assert torch.autograd.gradgradcheck(lambda x, y: PUBLIC[name](x, y, s), inputs)
+
+
+def test_a_penalty_on_the_gradient_trains():
+    """Its gradient reaches the network through the embeddings."""
+    weights = vectors(6, 5, width=4).requires_grad_()
+    z = vectors(8, 6) @ weights
+    loss = simclr_margin_loss_func(z, torch.arange(4).repeat(2), 0.2, EVERYTHING)
+    (gradient,) = torch.autograd.grad(loss, z, create_graph=True)
+    (loss + gradient.square().sum()).backward()
+    assert weights.grad.isfinite().all()
+    assert weights.grad.abs().sum() > 0

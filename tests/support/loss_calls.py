@@ -1,0 +1,153 @@
+"""Every loss as a function of two batches: by its public function and by its plain form."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from solo_margins import losses
+from solo_margins.losses import Margins, plain
+from solo_margins.losses.margins import ContrastSpec
+
+ALL_MARGINS = [
+    Margins(*numbers, attenuation_type=kind, curve=curve, beyond_pi=beyond)
+    for numbers in itertools.product(
+        (0.0, 0.4, 3.0), (0.0, 0.5), (1.0, 20.0), (0.7, math.inf), (0.0, 0.25, 1.0)
+    )
+    for kind, curve, beyond in (("I", "power", "cosine"), ("II", "root", "monotone"))
+]
+SOME_MARGINS = ALL_MARGINS[::5]
+"""A fifth of them, with every value and most pairs of values."""
+
+WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the losses are called with beside two (N, D) batches that belong together row by row."""
+
+    temperature: float = 0.2
+    margins: Margins = Margins()  # noqa: RUF009
+    tile_size: int | None = None
+    negatives_weight: float = 0.5
+    tau_plus: float = 0.1
+    beta: float = 1.0
+    band: tuple[float, float] = (0.1, 0.9)
+    ids: Tensor | None = None  # (N,) of samples; by default their numbers
+    assignments: Tensor | None = None  # (N,) to prototypes, -1 for none; in pairs they are classes
+    others: Tensor | None = None  # (K, D) queue and prototypes; by default both batches
+
+
+def _views(a, b, s):
+    ids = torch.arange(len(a)) if s.ids is None else s.ids
+    with torch.autocast("cpu", enabled=False):  # it cannot concatenate every mixture of dtypes
+        return torch.cat([a, b]), ids.repeat(2)
+
+
+def _others(a, b, s):
+    return _views(a, b, s)[0].detach() if s.others is None else s.others
+
+
+def _assignments(a, s):
+    return torch.arange(len(a)).flip(0) if s.assignments is None else s.assignments
+
+
+def _spec(s, **more):
+    return ContrastSpec(s.temperature, s.margins, **more)
+
+
+PUBLIC = {
+    "mocov3": lambda a, b, s: losses.mocov3_margin_loss_func(
+        a, b, s.temperature, s.margins, s.tile_size
+    ),
+    "nnclr": lambda a, b, s: losses.nnclr_margin_loss_func(b, a, s.temperature, s.margins),
+    "generalized": lambda a, b, s: losses.generalized_info_nce_loss_func(
+        a, b, s.temperature, s.negatives_weight, s.margins
+    ),
+    "simclr": lambda a, b, s: losses.simclr_margin_loss_func(
+        *_views(a, b, s), s.temperature, s.margins, s.tile_size
+    ),
+    "classes": lambda a, b, s: losses.simclr_margin_loss_func(
+        a, _assignments(a, s) // 2, s.temperature, s.margins, s.tile_size
+    ),
+    "debiased": lambda a, b, s: losses.simclr_debiased_loss_func(
+        *_views(a, b, s), s.temperature, s.tau_plus, s.margins
+    ),
+    "hard": lambda a, b, s: losses.simclr_hard_negative_loss_func(
+        *_views(a, b, s), s.temperature, s.tau_plus, s.beta, s.margins
+    ),
+    "mocov2plus": lambda a, b, s: losses.mocov2plus_margin_loss_func(
+        a, b, _others(a, b, s).t(), s.temperature, s.margins
+    ),
+    "deepclusterv2": lambda a, b, s: losses.deepclusterv2_margin_loss_func(
+        a, _others(a, b, s), _assignments(a, s), s.temperature, s.margins
+    ),
+    "module": lambda a, b, s: losses.MarginNTXentLoss(s.temperature, s.margins)(a, b),
+    "byol": lambda a, b, s: losses.byol_curv_loss_func(a, b, s.margins),
+    "simsiam": lambda a, b, s: losses.simsiam_curv_loss_func(a, b, s.margins),
+    "polarization": lambda a, b, s: losses.distance_polarization_loss_func(
+        _views(a, b, s)[0], *s.band, s.tile_size
+    ),
+}
+
+PLAIN = {
+    "mocov3": lambda a, b, s: 2 * s.temperature * plain.query_key(a, b, _spec(s)),
+    "nnclr": lambda a, b, s: plain.query_key(b, a, _spec(s), with_gradient=True),
+    "generalized": lambda a, b, s: plain.query_key(
+        a, b, _spec(s, negatives_weight=s.negatives_weight)
+    ),
+    "simclr": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s)),
+    "classes": lambda a, b, s: plain.same_id(a, _assignments(a, s) // 2, _spec(s)),
+    "debiased": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s, tau_plus=s.tau_plus)),
+    "hard": lambda a, b, s: plain.same_id(
+        *_views(a, b, s), _spec(s, tau_plus=s.tau_plus, beta=s.beta)
+    ),
+    "mocov2plus": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _spec(s)),
+    "deepclusterv2": lambda a, b, s: plain.prototypes(
+        a, _others(a, b, s), _assignments(a, s), _spec(s)
+    ),
+    "module": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s)),
+    "byol": lambda a, b, s: 2 + 2 * plain.positives_only(a, b, s.margins),
+    "simsiam": lambda a, b, s: plain.positives_only(a, b, s.margins),
+    "polarization": lambda a, b, s: plain.polarization(_views(a, b, s)[0], *s.band)[0],
+}
+
+FORMS = {"engine": PUBLIC, "plain": PLAIN}
+
+
+def takes(name, margins):
+    """Tell whether a loss takes these margins."""
+    return margins.attenuation == 0.0 or name not in ("byol", "simsiam")
+
+
+def vectors(rows, seed, width=6):
+    """Return normally distributed float64 vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, width, dtype=torch.float64, generator=generator)
+
+
+def value_and_gradients(loss, *inputs):
+    """Return the value of a loss and its gradients by all inputs, None for those without one."""
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    value = loss(*inputs)
+    return [value.detach(), *torch.autograd.grad(value, inputs, allow_unused=True)]
+
+
+def assert_same(received, expected, tolerance=None, message=None):
+    """Compare values and gradients, relative to the largest entry where that exceeds 1."""
+    for one, other in zip(received, expected, strict=True):
+        if other is None:
+            assert one is None, message
+            continue
+        # A gradient of s = 20 is 20 times that of s = 1.
+        scale = max(1.0, other.abs().max().item())
+        torch.testing.assert_close(
+            one.double() / scale,
+            other.double() / scale,
+            rtol=0,
+            atol=tolerance or TOLERANCE[one.dtype],
+            msg=lambda text: f"{message}: {text}",
+        )
