@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from solo_margins.config import read
+from solo_margins.config import read, setting
 
 
 def missing_callbacks(module: Any) -> list[Any]:
@@ -22,11 +22,14 @@ def missing_callbacks(module: Any) -> list[Any]:
     from solo_margins.runner.nonfinite import GuardSettings, NonFiniteGuard
 
     wanted: list[Any] = []
-    if isinstance(module, MarginMethod):
+    is_ours = isinstance(module, MarginMethod)
+    if is_ours:
         wanted += [MarginRunCheck(), NonFiniteGuard(read(module.cfg, "numerics", GuardSettings))]
-    settings = read(module.cfg, "lens", LensSettings)
-    if settings.enabled:
-        wanted.append(Lens(settings))
+    # Somebody's own configuration of a method of solo-learn may call something else "lens".
+    if is_ours or setting(module.cfg, "lens.enabled") is True:
+        settings = read(module.cfg, "lens", LensSettings)
+        if settings.enabled:
+            wanted.append(Lens(settings))
     present = {type(callback) for callback in module.trainer.callbacks}
     return [callback for callback in wanted if type(callback) not in present]
 
