@@ -117,6 +117,14 @@ def test_a_method_without_cosines_is_measured_as_far_as_possible(fitted, caplog)
     assert "positive_angle" not in run.observations[0].scalars
 
 
+def test_solo_learns_own_methods_bring_it_to_any_trainer(config, loaders, trainer):
+    for settings, expected in ((["lens.enabled=true"], 1), (["lens={mine: 3}"], 0)):
+        cfg = config("simclr", *settings)
+        fit = trainer(cfg, max_epochs=1, limit_train_batches=1, limit_val_batches=0)
+        fit.fit(host.METHODS["simclr"](cfg), *loaders(cfg))
+        assert sum(isinstance(callback, Lens) for callback in fit.callbacks) == expected
+
+
 # ------------------------------------------------------------------------ through the runner
 
 

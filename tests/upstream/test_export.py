@@ -254,7 +254,10 @@ def test_exported_methods_train_to_the_weights_of_ours(checkout, original, expor
         for name, state in ours.items():
             assert state.keys() == other[name].keys(), name
             for key, value in state.items():
-                assert torch.equal(value, other[name][key]), (name, key)
+                # The plain form of a loss and the engine round differently.
+                torch.testing.assert_close(
+                    other[name][key], value, rtol=1e-4, atol=1e-5, msg=f"{name}: {key}"
+                )
 
 
 def _small(name, overrides):
