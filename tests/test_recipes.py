@@ -195,6 +195,7 @@ def test_the_settings_of_mocov3_for_vits(backbone):
         1.5e-4,
         0.1,
     )
+    assert cfg.optimizer.classifier_lr == 3e-2, "not that of the data"
     assert (cfg.scheduler.warmup_epochs, cfg.max_epochs) == (40, 300)
     kwargs = cfg.method_kwargs
     assert (kwargs.temperature, kwargs.proj_hidden_dim, kwargs.proj_output_dim) == (0.2, 4096, 256)
@@ -206,6 +207,7 @@ def test_the_settings_of_mocov3_for_vits(backbone):
 def test_a_backbone_or_an_optimizer_can_be_chosen_by_name():
     cfg = composed("simclr_margin", "cifar10", "baseline", "backbone=resnet50", "optimizer=adam")
     assert (cfg.backbone.name, cfg.optimizer.name, cfg.optimizer.lr) == ("resnet50", "adam", 1e-3)
+    assert cfg.optimizer.classifier_lr == 3e-2, "not SGD's"
 
 
 def test_the_reported_accuracies_belong_to_cells_of_the_paper():
