@@ -37,7 +37,7 @@ def test_only_the_host_layer_imports_the_host(path):
         assert not [name for name in imported_by(path) if name.split(".")[0] == "solo"]
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "losses").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((PACKAGE / "losses").rglob("*.py")), ids=lambda p: p.name)
 def test_losses_import_torch_alone(path):
     for name in imported_by(path):
         top = name.split(".")[0]
