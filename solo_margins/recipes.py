@@ -164,7 +164,7 @@ def _cells() -> dict[str, dict[str, dict[str, Values]]]:
     return found
 
 
-CELLS = _cells()
+RECIPES = _cells()
 """Method to data to variant to the settings in ``method_kwargs`` that make this cell."""
 
 
@@ -190,7 +190,7 @@ def default_variant(method: str, data: str) -> str:
         >>> default_variant("mocov3_margin", "folder"), default_variant("byol_curv", "folder")
         ('margins', 'curv')
     """
-    if "curv" in CELLS[method]["cifar10"]:
+    if "curv" in RECIPES[method]["cifar10"]:
         return "curv"
     return "pos_curv" if are_data_of_papers(data) else "margins"
 
@@ -224,7 +224,7 @@ def cell_name(method: str, data: str, variant: str | None) -> str:
     """
     variant = variant or default_variant(method, data)
     name = f"{data}-{variant}"
-    if variant in CELLS[method].get(data, {}):
+    if variant in RECIPES[method].get(data, {}):
         return name
     return f"{name} (a combination that neither the papers nor solo-margins define)"
 
@@ -237,9 +237,9 @@ def store_recipes() -> None:
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
-    if CELLS.keys() <= store.repo.get("recipe", {}).keys():
+    if RECIPES.keys() <= store.repo.get("recipe", {}).keys():
         return
-    for method, by_data in CELLS.items():
+    for method, by_data in RECIPES.items():
         for data, by_variant in by_data.items():
             for variant, values in by_variant.items():
                 store.store(

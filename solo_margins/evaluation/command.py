@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import configuration
+from solo_margins import resolvers
 from solo_margins.host import named_data
 from solo_margins.runner import settings
 
@@ -101,7 +101,7 @@ def _compose(given: dict[str, Any]) -> DictConfig:
     group = given.pop("data", None) or given.get("data.name")
     if group is not None:
         settings.check_choice("data", group, named_data.OURS)
-    cfg = configuration.composed("linear.yaml", [] if group is None else [f"data={group}"])
+    cfg = resolvers.composed("linear.yaml", [] if group is None else [f"data={group}"])
     for key, value in given.items():
         OmegaConf.update(cfg, key, value)
     return cfg
