@@ -27,13 +27,7 @@ from solo_margins.host.solo_1_0_2.config import (
     parse_linear_cfg,
     parse_pretrain_cfg,
 )
-from solo_margins.host.solo_1_0_2.data import (
-    build_transform_pipeline,
-    prepare_classification_data,
-    prepare_classification_transforms,
-    prepare_pretrain_dataloader,
-    prepare_pretrain_dataset,
-)
+from solo_margins.host.solo_1_0_2.data import build_transform_pipeline
 from solo_margins.host.solo_1_0_2.linear import LinearModel
 from solo_margins.host.solo_1_0_2.losses import (
     byol_loss_func,
