@@ -34,6 +34,7 @@ INTERFACE = (
     "FullTransformPipeline",
     "build_transform_pipeline",
     "build_transform_pipeline_dali",
+    "prepare_classification_data",  # of the repository only, for h5 files
     # training
     "Checkpointer",
     "WeightedKNNClassifier",

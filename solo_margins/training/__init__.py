@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from solo_margins.training.cli import (
+from solo_margins.cli import (
     SetupError,
     TrainingInterrupted,
     exit_on_interrupt,

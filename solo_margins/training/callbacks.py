@@ -104,7 +104,7 @@ class SkippedImagesReport(pl.Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Report what all ranks have skipped."""
-        files, number = skipped_files(trainer.datamodule.datasets)
+        files, number = skipped_files(trainer.datamodule.loaders)
         if trainer.world_size > 1 and dist.is_initialized():
             of_all: list[Any] = [None] * trainer.world_size
             dist.all_gather_object(of_all, files)
@@ -115,7 +115,7 @@ class SkippedImagesReport(pl.Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Report what this rank has skipped; the others may not answer any more."""
         if trainer.is_global_zero:
-            self._report(trainer, *skipped_files(trainer.datamodule.datasets))
+            self._report(trainer, *skipped_files(trainer.datamodule.loaders))
 
     @staticmethod
     def _report(trainer: Any, files: list[str], number: int) -> None:

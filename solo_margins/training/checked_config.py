@@ -22,13 +22,13 @@ from solo_margins.backbones import complaint_about
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.config import setting
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
-from solo_margins.data.image_spec import NATIVE_SIZE, image_spec, statistics_of
+from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
 from solo_margins.losses.margins import Margins
 from solo_margins.methods.variants import settle_variant
 from solo_margins.recipes import RECIPES
 from solo_margins.registry import OUR_METHODS
-from solo_margins.training.cli import user_errors
+from solo_margins.cli import user_errors
 from solo_margins.training.ranges import check_numbers
 
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
@@ -101,7 +101,7 @@ def _complete_probe(cfg: DictConfig) -> None:
     _fill_from_pretraining(cfg, read_settings(checkpoint) or OmegaConf.create({}))
     resolve(cfg, pretraining=False)
     _complete(cfg, host.LinearModel)
-    _fill_image_defaults(cfg)
+    complete_image_spec(cfg)
     _check_paths(cfg, "data.train_path", "data.val_path")
     if setting(cfg, "data.format") == "dali" and setting(cfg, "auto_augment"):
         raise ValueError("auto_augment=true needs data.format=image_folder, got dali.")
@@ -129,14 +129,6 @@ def _fill_from_pretraining(cfg: DictConfig, trained: DictConfig) -> None:
         if images.names_statistics or setting(trained, "data.dataset") != cfg.data.dataset:
             _fill(cfg, "data.augmentations.mean", list(images.mean))
             _fill(cfg, "data.augmentations.std", list(images.std))
-
-
-def _fill_image_defaults(cfg: DictConfig) -> None:
-    """Write image size and statistics of the data; solo-learn's own defaults are ImageNet's."""
-    mean, std = statistics_of(cfg.data.dataset, {})
-    _fill(cfg, "data.augmentations.crop_size", NATIVE_SIZE[cfg.data.dataset])
-    _fill(cfg, "data.augmentations.mean", list(mean))
-    _fill(cfg, "data.augmentations.std", list(std))
 
 
 def _complete(cfg: DictConfig, model: Any) -> None:

@@ -14,11 +14,11 @@ from omegaconf import DictConfig
 
 from solo_margins.checkpoints import newest_checkpoint, reason_of
 from solo_margins.config import setting
-from solo_margins.data import dali_errors
+from solo_margins.data import dali
 from solo_margins.data.image_files import UnreadableImage
 from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.training.checkpointing import CheckpointNotWritten
-from solo_margins.training.cli import SetupError, TrainingStopped, is_helper_process
+from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.training.nonfinite import NonFiniteError
 from solo_margins.training.run_folder import Run
 
@@ -67,10 +67,10 @@ def run_errors(trainer: Any, cfg: DictConfig, run: Run) -> Iterator[None]:
 def _sentence_for(error: Exception, cfg: DictConfig) -> str | None:
     if re.search("Connection (closed|reset) by peer", str(error)):
         return "Another rank exited; see its output."
-    if not dali_errors.is_from_dali(error):
+    if not dali.is_from_dali(error):
         return None
     folders = [setting(cfg, "data.train_path"), setting(cfg, "data.val_path")]
-    return dali_errors.explanation(error, folders)
+    return dali.explanation(error, folders)
 
 
 def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:

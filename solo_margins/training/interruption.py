@@ -13,7 +13,7 @@ import torch
 
 from solo_margins.host.lightning import pl
 from solo_margins.training.checkpointing import RunCheckpointer
-from solo_margins.training.cli import TrainingInterrupted
+from solo_margins.cli import TrainingInterrupted
 
 
 class InterruptGuard(pl.Callback):

@@ -20,7 +20,7 @@ from solo_margins.checkpoints import (
     refuse_unsafe,
 )
 from solo_margins.config import setting
-from solo_margins.training.cli import is_helper_process
+from solo_margins.cli import is_helper_process
 
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
 """Tells the other ranks of a run the name that the first one chose."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from solo_margins.training.multirun import Job, as_single_run, current_job
+from solo_margins.multirun import Job, as_single_run, current_job
 
 EXIT_BY_SIGNAL = 128
 """Exit code of a process that a signal has ended, less the signal's number, as shells have it."""
