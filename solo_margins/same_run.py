@@ -1,4 +1,7 @@
-"""When two runs are the same run: the settings that define one, and its id."""
+"""Which runs are the same: equal defining settings, and so equal ids.
+
+Results, auto-resume and checkpoints all use this definition. It needs neither torch nor solo-learn.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+# Settings that may differ between two runs of the same experiment. Every other setting defines the
+# run, including settings that do not exist yet: repeating a run is better than skipping one that
+# was never made.
 IGNORED_KEYS = frozenset(
     {
         # names and places
@@ -19,9 +25,9 @@ IGNORED_KEYS = frozenset(
         "default_root_dir",
         "log_dir",
         "resume_from_checkpoint",
-        "pretrained_feature_extractor",  # what it was trained with counts, not where it is
+        "pretrained_feature_extractor",  # its settings count, not its path
         "data.download",
-        # what is written beside the results
+        # logs and other output
         "checkpoint",
         "auto_resume",
         "auto_umap",
@@ -43,33 +49,23 @@ IGNORED_KEYS = frozenset(
         "num_sanity_val_steps",
         "benchmark",
         "detect_anomaly",
-        "numerics.max_consecutive_skips",  # says when to give up, which leaves no result
+        "numerics.max_consecutive_skips",  # a run that reaches it has no result
     }
 )
-"""Settings that may differ between two runs of the same experiment.
-
-Every other setting defines the run, those that do not exist yet included: to run a cell twice is
-better than to skip one that was never run.
-"""
-
+# Values that do not change a finished run; any other value defines it.
 IGNORED_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
-"""Values that change nothing in a run that is finished; any other one defines it."""
-
-WHERE_IMAGES_ARE = frozenset({"data.train_path", "data.val_path", "data.dataset"})
-"""Settings that say where named data are stored and how; they define unnamed data."""
-
+# Where images are stored. Data with a name are the same everywhere; other data are known by this.
+IMAGE_LOCATIONS = frozenset({"data.train_path", "data.val_path", "data.dataset"})
 UNNAMED_DATA = (None, "folder")
-"""Values of ``data.name`` that do not say which images are meant."""
 
-_WHOLE_NUMBERS_UP_TO = 2**53
+LARGEST_EXACT_INTEGER = 2**53  # of a float
 
 
 def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that define a run, in one spelling.
+    """Return the settings that define a run, each in one spelling.
 
-    Absent and null settings are the same, as are 1 and 1.0. Settings of :data:`IGNORED_KEYS` are
-    left out, values of :data:`IGNORED_VALUES`, and for data with a name the folders that hold
-    it.
+    Absent and null settings are the same, and so are 1 and 1.0. Left out are :data:`IGNORED_KEYS`,
+    :data:`IGNORED_VALUES`, and the folders of data with a name.
 
     Args:
         configuration: a resolved configuration as plain dictionaries and lists.
@@ -79,47 +75,40 @@ def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
         ...     "data": {"name": "cifar10", "train_path": "/x"}, "gradient_clip_val": None})
         {'seed': 1, 'devices': 2, 'data': {'name': 'cifar10'}}
     """
-    data = configuration.get("data") or {}
-    left_out = IGNORED_KEYS
-    if data.get("name") not in UNNAMED_DATA:
-        left_out = IGNORED_KEYS | WHERE_IMAGES_ARE
-    settings = _plain(configuration, "", left_out) or {}
-    if "devices" in settings:
-        # solo-learn scales learning rates by their number.
-        settings["devices"] = _count(settings["devices"])
+    ignored = IGNORED_KEYS
+    if (configuration.get("data") or {}).get("name") not in UNNAMED_DATA:
+        ignored = ignored | IMAGE_LOCATIONS
+    settings = _normalized(configuration, "", ignored) or {}
+    devices = settings.get("devices")
+    # Only the number of devices counts: solo-learn scales learning rates by it.
+    if isinstance(devices, list):
+        settings["devices"] = len(devices)
+    elif str(devices).isdecimal():
+        settings["devices"] = int(str(devices))
     return settings
 
 
-def _plain(value: Any, key: str, left_out: frozenset[str]) -> Any:
-    """Return a value as JSON knows it, without what is left out, null or empty."""
+def _normalized(value: Any, key: str, ignored: frozenset[str]) -> Any:
+    """Return a value as JSON stores it, without ignored, null and empty settings."""
     if isinstance(value, Mapping):
-        found = {}
-        for name, item in value.items():
-            inner = f"{key}.{name}" if key else str(name)
-            plain = None if inner in left_out else _plain(item, inner, left_out)
-            if plain is not None and plain == IGNORED_VALUES.get(inner):
-                plain = None
-            if plain is not None:
-                found[str(name)] = plain
-        return found or None
+        items = {str(name): (f"{key}.{name}" if key else str(name), value[name]) for name in value}
+        settings = {
+            name: _normalized(item, full_name, ignored)
+            for name, (full_name, item) in items.items()
+            if full_name not in ignored and item != IGNORED_VALUES.get(full_name)
+        }
+        return {name: item for name, item in settings.items() if item is not None} or None
     if isinstance(value, (list, tuple)):
-        # The key stays that of the list: no setting inside of one is left out.
-        return [_plain(item, f"{key}[]", left_out) for item in value] or None
+        # No setting inside a list is ignored.
+        return [_normalized(item, f"{key}[]", ignored) for item in value] or None
     if isinstance(value, float):
         if not math.isfinite(value):
             return str(value)
-        is_whole = value.is_integer() and abs(value) < _WHOLE_NUMBERS_UP_TO
+        is_whole = value.is_integer() and abs(value) < LARGEST_EXACT_INTEGER
         return int(value) if is_whole else value
     if value is None or isinstance(value, (bool, int)):
         return value
-    text = str(value)
-    return {".inf": "inf", "None": None}.get(text, text)
-
-
-def _count(devices: Any) -> Any:
-    if isinstance(devices, list):
-        return len(devices)
-    return int(devices) if str(devices).isdecimal() else devices
+    return {".inf": "inf", "None": None}.get(str(value), str(value))
 
 
 def run_id(kind: str, host: str, settings: Mapping[str, Any]) -> str:
@@ -127,7 +116,7 @@ def run_id(kind: str, host: str, settings: Mapping[str, Any]) -> str:
 
     Args:
         kind: ``"pretrain"``, ``"linear"``, …
-        host: the form of solo-learn; methods of the same name differ between its forms.
+        host: the version of solo-learn; methods of the same name differ between versions.
         settings: what :func:`defining_settings` returns.
     """
     described = json.dumps([kind, host, settings], sort_keys=True, default=str)

@@ -134,10 +134,10 @@ def test_mistakes_are_one_sentence(stored, tmp_path):
     with pytest.raises(ValueError, match=r"^/nowhere does not exist\.$"):
         export("/nowhere", "timm")
     (tmp_path / "taken").mkdir()
-    with pytest.raises(ValueError, match=r"--output .*taken exists: name a folder that does not"):
+    with pytest.raises(ValueError, match=r"--output .*taken already exists: choose another"):
         export(run, "timm", tmp_path / "taken")
     (run / "args.json").unlink()
-    with pytest.raises(ValueError, match=r"args\.json should say which backbone"):
+    with pytest.raises(ValueError, match=r"args\.json has no backbone\.name"):
         export(run, "timm")
     assert os.listdir() == []
 

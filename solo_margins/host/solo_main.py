@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 from solo.args.linear import parse_cfg as parse_linear_cfg
 from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.data import classification_dataloader
 from solo.data.classification_dataloader import prepare_data as prepare_classification_data
 from solo.data.pretrain_dataloader import (
     FullTransformPipeline,
@@ -39,6 +40,11 @@ def __getattr__(name: str) -> Any:
 def build_backbone(cfg: DictConfig) -> Any:
     """Return the backbone that a pretraining or linear configuration describes."""
     return build_backbone_from(BaseMethod._BACKBONES, cfg)
+
+
+def use_classification_transforms(training: Any, validation: Any) -> None:
+    """Let programs that ask solo-learn for transforms by the name of a data set get these."""
+    classification_dataloader.prepare_transforms = lambda dataset: (training, validation)
 
 
 def withhold_method(name: str, reason: str) -> None:

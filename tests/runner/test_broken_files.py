@@ -144,9 +144,9 @@ def test_a_broken_file_that_was_named_is_refused(unfinished, tmp_path, capsys):
     newest, _ = newest_and_previous(tmp_path)
     cut_off(newest)
     named = unfinished(f"resume_from_checkpoint={newest}", "run_id=null")
-    assert_stopped(named, capsys, str(newest), "is damaged or no checkpoint")
+    assert_stopped(named, capsys, str(newest), "is damaged or no")
     newest.write_text("no checkpoint at all")
-    assert_stopped(named, capsys, str(newest), "is damaged or no checkpoint")
+    assert_stopped(named, capsys, str(newest), "is damaged or no")
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(config, before_step, small_disk, capsys):

@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_module
 
 from solo_margins import host, runner
 from solo_margins.evaluation.knn import knn
-from solo_margins.recipes import CELLS
+from solo_margins.recipes import RECIPES
 
 QUICK = [
     "optimizer.batch_size=32",
@@ -35,7 +35,7 @@ def skip_where_the_host_lacks(method):
 
 def variants():
     """Yield every cell of the digits; the last one of a method stands for it in the suite."""
-    for method, by_data in CELLS.items():
+    for method, by_data in RECIPES.items():
         *others, last = by_data["digits"]
         yield pytest.param(method, last)
         yield from (pytest.param(method, other, marks=pytest.mark.full) for other in others)
