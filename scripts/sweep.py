@@ -45,8 +45,8 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    from solo_margins import runner
-    from solo_margins.configuration import composed
+    from solo_margins import training
+    from solo_margins.resolvers import composed
     from solo_margins.evaluation.knn import knn
 
     began = time.perf_counter()
@@ -56,7 +56,7 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
         overrides += [f"{name}={value}" for name, value in run.items()]
         cfg = composed(config, overrides)
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-            result = runner.pretrain(cfg)
+            result = training.pretrain(cfg)
             # A process of a pool may not have children.
             subject = [f"pretrained_feature_extractor={result.checkpoint}", "data.num_workers=0"]
             neighbours = knn(subject, progress=False)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from solo_margins.checkpoint_settings import checkpoint_setting
+from solo_margins.checkpoints import checkpoint_setting
 
 
 def test_a_probes_checkpoint_points_to_that_of_the_pretraining(tmp_path):

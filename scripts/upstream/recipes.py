@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import configuration
+from solo_margins import resolvers
 from solo_margins.losses import Margins
 from solo_margins.recipes import RECIPES, is_from_paper
 from upstream.checkout import Checkout
@@ -85,7 +85,7 @@ def _values(text: str) -> Any:
 @functools.cache
 def _composed(method: str, data: str, variant: str) -> DictConfig:
     overrides = [f"data={data}", f"variant={variant}", "data.train_path=./datasets"]
-    cfg = configuration.composed(f"{method}.yaml", overrides)
+    cfg = resolvers.composed(f"{method}.yaml", overrides)
     OmegaConf.set_struct(cfg, False)
     # Its rate is that of the protocol, which solo-learn's recipes do not have.
     OmegaConf.resolve(cfg.optimizer)

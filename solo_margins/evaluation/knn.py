@@ -66,9 +66,7 @@ def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
         task = load_task(cfg)
         how = {"batch_size": own["extraction_batch_size"], "device": own["device"]}
         train = task.features(task.train, title="training", progress=progress, **how)
-        validation = task.features(
-            task.validation, title="validation", progress=progress, **how
-        )
+        validation = task.features(task.validation, title="validation", progress=progress, **how)
         found = knn_accuracy(train, validation, **vote)
     print(
         f"kNN (k={own['k']}, temperature={own['temperature']}, {own['distance']}): "

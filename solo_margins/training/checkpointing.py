@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ class DirectCheckpointIO(pl.plugins.TorchCheckpointIO):
             file.write(content.getbuffer())
 
 
-class RunCheckpointer(host.Checkpointer):
+class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
     """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
 
     A checkpoint is written completely or not at all, on every rank at once; the one before it is
@@ -84,9 +83,13 @@ class RunCheckpointer(host.Checkpointer):
             for unfinished in self._own("partial"):
                 # Left by a process that was killed.
                 unfinished.unlink(missing_ok=True)
-        if not any(isinstance(logger, pl.loggers.CSVLogger) for logger in trainer.loggers):
-            if setting(self.cfg, "loggers.csv", True):
-                trainer.loggers = [*trainer.loggers, csv_logger(self.path)]
+        if setting(self.cfg, "loggers.csv", True) and not self._logs_here(trainer):
+            trainer.loggers = [*trainer.loggers, csv_logger(self.path)]
+
+    def _logs_here(self, trainer: Any) -> bool:
+        logs = str(csv_logger(self.path).root_dir)  # type: ignore[arg-type]
+        kind = pl.loggers.CSVLogger
+        return any(isinstance(x, kind) and str(x.root_dir) == logs for x in trainer.loggers)
 
     def _run_name(self, trainer: Any) -> str:
         chosen = checked_name(setting(self.cfg, "run_id"))
@@ -107,7 +110,6 @@ class RunCheckpointer(host.Checkpointer):
         # Resolved, so that the file means the same in another process.
         args: Any = OmegaConf.to_container(self.cfg, resolve=True)
         args["run_id"] = self.path.name
-        args["log_dir"] = trainer.log_dir and os.path.abspath(trainer.log_dir)
         wandb = [x for x in trainer.loggers if type(x).__name__ == "WandbLogger"]
         args["wandb_run_id"] = str(wandb[0].version) if wandb else None
         try:

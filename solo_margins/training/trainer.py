@@ -45,7 +45,7 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
             callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
         if arguments.get("enable_progress_bar", True):
             callbacks.append(ProgressBar(batches or 50))
-        trainer = pl.Trainer(
+        trainer: Any = pl.Trainer(
             **{"default_root_dir": str(run.folder), **arguments},
             logger=loggers or False,
             callbacks=callbacks,
@@ -148,7 +148,8 @@ def _wandb(cfg: DictConfig, run: Run) -> Any:
         id=run.name,
         resume="allow",
     )
-    logger.log_hyperparams(OmegaConf.to_container(cfg, resolve=True))
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    logger.log_hyperparams(settings)
     return logger
 
 
@@ -164,7 +165,9 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
     """Return every setting of the configuration that is an argument of Lightning's trainer."""
     known = inspect.signature(pl.Trainer.__init__).parameters
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    arguments = {name: settings[name] for name in known if name in settings and name not in RESERVED}
+    arguments = {
+        name: settings[name] for name in known if name in settings and name not in RESERVED
+    }
     if arguments.get("log_every_n_steps") is None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)

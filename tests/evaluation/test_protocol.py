@@ -16,7 +16,7 @@ from solo_margins.evaluation.linear_layer import (
     layer_accuracy,
     train_linear_layer,
 )
-from solo_margins.host.named_data import OURS
+from solo_margins.data.dataset_paths import OURS
 from solo_margins.host.own_settings import settle_recipe
 
 

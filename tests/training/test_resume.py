@@ -12,9 +12,9 @@ import torch
 from method_parents import PARENTS, needs
 from recorded_batches import recorder
 
-from solo_margins import host, runner
-from solo_margins.runner.data import pretraining_data
-from solo_margins.runner.pretraining import parse
+from solo_margins import host, training
+from solo_margins.data.datamodule import pretraining_data
+from solo_margins.training.pretraining import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -67,18 +67,18 @@ def differences(one, other):
 @pytest.mark.parametrize("method", sorted(PARENTS))
 def test_every_method_ends_with_the_same_weights(config, stopping, method):
     settings = [*needs(method), f"method={method}", "max_epochs=3", "auto_resume.enabled=true"]
-    whole = runner.pretrain(config(*settings, "name=whole")).checkpoint
+    whole = training.pretrain(config(*settings, "name=whole")).checkpoint
     # Between two steps of the second epoch, with a checkpoint; and in the third, without one.
     stopping(method, BATCHES + 1, interrupt)
-    with pytest.raises(runner.TrainingInterrupted) as caught:
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted) as caught:
+        training.pretrain(config(*settings))
     middle = torch.load(caught.value.checkpoint, weights_only=True)
     assert middle["global_step"] == BATCHES + 2
     stopping(method, 2 * BATCHES + 2, crash)
     with pytest.raises(Crash):
-        runner.pretrain(config(*settings))
+        training.pretrain(config(*settings))
     stopping(method, -1, crash)
-    resumed = runner.pretrain(config(*settings))
+    resumed = training.pretrain(config(*settings))
     assert resumed.resumed_from.name.endswith("-ep1.ckpt")
     assert resumed.folder == caught.value.checkpoint.parent
     assert differences(weights_of(whole), weights_of(resumed.checkpoint)) == []
@@ -88,10 +88,10 @@ def resumed_weights(config, stopping, settings, *stops):
     """Weights of a run that was stopped in given ways before given steps, and taken up again."""
     for step, how in stops:
         stopping("mocov3_margin", step, how)
-        with pytest.raises((runner.TrainingInterrupted, Crash)):
-            runner.pretrain(config(*settings))
+        with pytest.raises((training.TrainingInterrupted, Crash)):
+            training.pretrain(config(*settings))
     stopping("mocov3_margin", -1, crash)
-    result = runner.pretrain(config(*settings))
+    result = training.pretrain(config(*settings))
     assert result.resumed_from is not None
     return weights_of(result.checkpoint)
 
@@ -114,14 +114,14 @@ def resumed_weights(config, stopping, settings, *stops):
 def test_whatever_the_trainer_is_told_the_weights_are_the_same(config, stopping, changes):
     settings = ["method=mocov3_margin", "max_epochs=4", "auto_resume.enabled=true", *changes]
     settings.append("method_kwargs.schedules={positive_scale: {kind: cosine, from: 0.5, to: 2}}")
-    whole = weights_of(runner.pretrain(config(*settings, "name=whole")).checkpoint)
+    whole = weights_of(training.pretrain(config(*settings, "name=whole")).checkpoint)
     stops = [(1, interrupt), (4, crash), (6, interrupt), (7, crash)]
     assert differences(whole, resumed_weights(config, stopping, settings, *stops)) == []
 
 
 def test_a_validation_that_was_left_does_not_show_in_the_weights(config, stopping, monkeypatch):
     settings = ["method=mocov3_margin", "auto_resume.enabled=true", "knn_eval.enabled=true"]
-    whole = weights_of(runner.pretrain(config(*settings, "name=whole")).checkpoint)
+    whole = weights_of(training.pretrain(config(*settings, "name=whole")).checkpoint)
     original = host.METHODS["mocov3_margin"]
 
     class Stopping(original):
@@ -131,18 +131,18 @@ def test_a_validation_that_was_left_does_not_show_in_the_weights(config, stoppin
             return super().validation_step(*args, **kwargs)
 
     monkeypatch.setitem(host.METHODS, "mocov3_margin", Stopping)
-    with pytest.raises(runner.TrainingInterrupted):
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted):
+        training.pretrain(config(*settings))
     monkeypatch.setitem(host.METHODS, "mocov3_margin", original)
-    result = runner.pretrain(config(*settings))
+    result = training.pretrain(config(*settings))
     assert differences(whole, weights_of(result.checkpoint)) == []
 
 
 def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
-    checkpoint = runner.pretrain(config("max_epochs=1")).checkpoint
+    checkpoint = training.pretrain(config("max_epochs=1")).checkpoint
     changes = ["max_epochs=3", "mixup=0.5", "finetune=true", "optimizer.lr=0.1"]
     changes += ["auto_resume.enabled=true"]
-    whole = weights_of(runner.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint)
+    whole = weights_of(training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint)
     step = host.LinearModel.training_step
 
     def stopping(self, *args, **kwargs):
@@ -151,10 +151,10 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
         return step(self, *args, **kwargs)
 
     monkeypatch.setattr(host.LinearModel, "training_step", stopping)
-    with pytest.raises(runner.TrainingInterrupted):
-        runner.linear(linear_config(checkpoint, *changes))
+    with pytest.raises(training.TrainingInterrupted):
+        training.linear(linear_config(checkpoint, *changes))
     monkeypatch.setattr(host.LinearModel, "training_step", step)
-    result = runner.linear(linear_config(checkpoint, *changes))
+    result = training.linear(linear_config(checkpoint, *changes))
     assert result.resumed_from is not None
     assert differences(whole, weights_of(result.checkpoint)) == []
 
@@ -166,11 +166,11 @@ def test_what_dali_cannot_restore_is_said(config, stopping, capsys, monkeypatch,
     settings = ["method=mocov3_margin", "auto_resume.enabled=true", "data.format=dali"]
     settings.append("dali={device: cpu}")
     stopping("mocov3_margin", BATCHES + 1, interrupt)
-    with pytest.raises(runner.TrainingInterrupted):
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted):
+        training.pretrain(config(*settings))
     stopping("mocov3_margin", -1, crash)
     assert "DALI" not in capsys.readouterr().out
-    result = runner.pretrain(config(*settings))
+    result = training.pretrain(config(*settings))
     assert "DALI starts again with the order and augmentations of" in capsys.readouterr().out
     assert torch.load(result.checkpoint, weights_only=True)["global_step"] == 2 * BATCHES
     # The second half of the second epoch sees what that of the first saw.

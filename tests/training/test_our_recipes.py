@@ -5,7 +5,7 @@ import math
 import pytest
 from hydra import compose, initialize_config_module
 
-from solo_margins import host, runner
+from solo_margins import host, training
 from solo_margins.evaluation.knn import knn
 from solo_margins.recipes import RECIPES
 
@@ -47,7 +47,7 @@ def test_every_variant_of_every_method_trains(method, variant, tmp_path):
     settings = [f"variant={variant}", f"checkpoint.dir={tmp_path}"]
     if method == "wmse_curv":
         settings.append("optimizer.batch_size=128")  # fewer cannot be whitened in 64 dimensions
-    result = runner.pretrain(configured(f"{method}.yaml", *settings))
+    result = training.pretrain(configured(f"{method}.yaml", *settings))
     assert math.isfinite(result.metrics["train_class_loss"])
     assert ("train_pairs_in_band" in result.metrics) == variant.endswith("dp")
 
@@ -55,11 +55,11 @@ def test_every_variant_of_every_method_trains(method, variant, tmp_path):
 @pytest.mark.parametrize("method", ["mocov3_margin", "simclr_margin", "byol_curv"])
 def test_from_pretraining_to_the_probe(method, tmp_path):
     folder = f"checkpoint.dir={tmp_path}"
-    pretrained = runner.pretrain(configured(f"{method}.yaml", folder, "knn_eval.enabled=true"))
+    pretrained = training.pretrain(configured(f"{method}.yaml", folder, "knn_eval.enabled=true"))
     assert pretrained.checkpoint.parent == pretrained.folder
     assert {"val_acc1", "val_knn_acc1"} <= pretrained.metrics.keys()
     settings = [folder, f"pretrained_feature_extractor={pretrained.checkpoint}"]
-    probed = runner.linear(configured("linear.yaml", *settings))
+    probed = training.linear(configured("linear.yaml", *settings))
     assert 0 <= probed.metrics["val_acc1"] <= 100
     if method == "simclr_margin":
         neighbours = knn([settings[1], "k=5", "data.num_workers=0"])
@@ -79,4 +79,4 @@ def test_a_folder_without_classes_trains(tmp_path, image_folder):
         "scheduler.warmup_epochs=0",
         "image.size=16",
     )
-    assert runner.pretrain(cfg).checkpoint.exists()
+    assert training.pretrain(cfg).checkpoint.exists()

@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from solo_margins import host, runner
+from solo_margins import host, training
 
 BATCHES = 4
 
@@ -42,8 +42,8 @@ def test_the_step_is_finished_and_the_run_goes_on(config, interrupting):
     before = signal.getsignal(signal.SIGINT)
     settings = ("max_epochs=3", "auto_resume.enabled=true", "method_kwargs.temperature=0.25")
     stop = interrupting("training_step", lambda trainer: trainer.global_step == BATCHES + 1)
-    with pytest.raises(runner.TrainingInterrupted) as caught:
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted) as caught:
+        training.pretrain(config(*settings))
     saved = caught.value.checkpoint
     assert signal.getsignal(signal.SIGINT) is before
     assert str(saved) in str(caught.value)
@@ -57,7 +57,7 @@ def test_the_step_is_finished_and_the_run_goes_on(config, interrupting):
     assert not torch.equal(online, momentum)
 
     stop()
-    result = runner.pretrain(config(*settings))
+    result = training.pretrain(config(*settings))
     assert result.folder == saved.parent
     final = load(result.checkpoint)
     assert (final["global_step"], final["epoch"]) == (3 * BATCHES, 2)
@@ -68,8 +68,8 @@ def test_the_saved_momentum_network_has_had_its_update(config, interrupting):
     # With tau = 0 a finished update leaves the momentum network equal to the online one.
     settings = ("momentum.base_tau=0", "momentum.final_tau=0", "max_epochs=3")
     interrupting("training_step", lambda trainer: trainer.global_step == 1)
-    with pytest.raises(runner.TrainingInterrupted) as caught:
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted) as caught:
+        training.pretrain(config(*settings))
     state = load(caught.value.checkpoint)["state_dict"]
     key = "convolution.weight"
     assert torch.equal(state[f"backbone.{key}"], state[f"momentum_backbone.{key}"])
@@ -78,11 +78,11 @@ def test_the_saved_momentum_network_has_had_its_update(config, interrupting):
 def test_a_validation_is_left_at_once_and_no_half_accuracy_is_logged(config, interrupting):
     settings = ("auto_resume.enabled=true", "method_kwargs.temperature=0.25")
     stop = interrupting("validation_step", lambda trainer: trainer.current_epoch == 0)
-    with pytest.raises(runner.TrainingInterrupted) as caught:
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted) as caught:
+        training.pretrain(config(*settings))
     assert load(caught.value.checkpoint)["global_step"] == BATCHES
     stop()
-    result = runner.pretrain(config(*settings))
+    result = training.pretrain(config(*settings))
     final = load(result.checkpoint)
     assert (final["global_step"], final["epoch"]) == (2 * BATCHES, 1)
     rows = (result.folder / "logs" / "version_1" / "metrics.csv").read_text().splitlines()
@@ -92,23 +92,23 @@ def test_a_validation_is_left_at_once_and_no_half_accuracy_is_logged(config, int
 
 def test_a_second_ctrl_c_does_not_wait(config, interrupting):
     interrupting("training_step", lambda trainer: trainer.global_step == BATCHES + 1, times=2)
-    with pytest.raises(runner.TrainingInterrupted) as caught:
-        runner.pretrain(config())
+    with pytest.raises(training.TrainingInterrupted) as caught:
+        training.pretrain(config())
     assert caught.value.checkpoint.name.endswith("-ep0.ckpt")
     assert load(caught.value.checkpoint)["global_step"] == BATCHES
 
 
 def test_without_checkpoints_it_says_so(config, interrupting):
     interrupting("training_step", lambda trainer: trainer.global_step == 1)
-    with pytest.raises(runner.TrainingInterrupted, match=r"no checkpoint.*enabled=false") as caught:
-        runner.pretrain(config("checkpoint.enabled=false"))
+    with pytest.raises(training.TrainingInterrupted, match=r"no checkpoint.*enabled=false") as caught:
+        training.pretrain(config("checkpoint.enabled=false"))
     assert caught.value.checkpoint is None
 
 
 def test_a_program_ends_with_code_130(config, interrupting, capsys):
     interrupting("training_step", lambda trainer: trainer.global_step == 1)
     with pytest.raises(SystemExit) as caught:
-        runner.run_as_program(runner.pretrain, config())
+        training.run_cli(training.pretrain, config())
     assert caught.value.code == 130
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("Interrupted: the last checkpoint is ")
@@ -124,7 +124,7 @@ def test_sigterm_is_like_ctrl_c_but_patient(config, interrupting, capsys):
         number=signal.SIGTERM,
     )
     with pytest.raises(SystemExit) as caught:
-        runner.run_as_program(runner.pretrain, config())
+        training.run_cli(training.pretrain, config())
     assert caught.value.code == 128 + signal.SIGTERM
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("Interrupted: the last checkpoint is ")
@@ -137,7 +137,7 @@ def test_a_handler_of_somebody_else_stays(config, interrupting):
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
     try:
         interrupting("training_step", lambda t: t.global_step == 1, number=signal.SIGTERM)
-        runner.pretrain(config())
+        training.pretrain(config())
     finally:
         signal.signal(signal.SIGTERM, before)
     assert heard == [1]
@@ -163,8 +163,8 @@ def slurm(monkeypatch, tmp_path):
 def test_a_job_of_slurm_saves_between_two_steps(config, interrupting, slurm, number):
     settings = ("auto_resume.enabled=true", "method_kwargs.temperature=0.25")
     stop = interrupting("training_step", lambda t: t.global_step == 1, number=number)
-    with pytest.raises(runner.TrainingInterrupted) as caught:
-        runner.pretrain(config(*settings))
+    with pytest.raises(training.TrainingInterrupted) as caught:
+        training.pretrain(config(*settings))
     assert caught.value.signal == number
     assert load(caught.value.checkpoint)["global_step"] == 2
     assert not list(caught.value.checkpoint.parent.glob("hpc_ckpt*")), "Lightning saved as well"
@@ -174,4 +174,4 @@ def test_a_job_of_slurm_saves_between_two_steps(config, interrupting, slurm, num
         assert slurm.read_text().split() == ["requeue", "7"]
         assert "queued again" in str(caught.value)
     stop()
-    assert runner.pretrain(config(*settings)).resumed_from == caught.value.checkpoint
+    assert training.pretrain(config(*settings)).resumed_from == caught.value.checkpoint

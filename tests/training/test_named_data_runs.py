@@ -11,10 +11,10 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-from solo_margins import host, runner
+from solo_margins import host, training
 from solo_margins.evaluation.knn import knn
 from solo_margins.host.detect import host_folder
-from solo_margins.runner.data import pretraining_data, probing_data
+from solo_margins.data.datamodule import pretraining_data, probing_data
 
 SMALL = [
     "variant=baseline",
@@ -66,7 +66,7 @@ def probing(composed, tmp_path):
 def test_from_pretraining_to_probe_and_knn(data, how, stored, pretraining, probing, offline):
     path = stored(data, how)
     cfg = pretraining("mocov3_margin", data, path, "knn_eval.enabled=true", "knn_eval.k=2")
-    pretrained = runner.pretrain(cfg)
+    pretrained = training.pretrain(cfg)
     assert {"val_acc1", "val_knn_acc1"} <= pretrained.metrics.keys()
     args = json.loads((pretrained.folder / "args.json").read_text())
     assert args["data"]["name"] == data
@@ -76,7 +76,7 @@ def test_from_pretraining_to_probe_and_knn(data, how, stored, pretraining, probi
     steps = torch.load(pretrained.checkpoint, weights_only=True)["global_step"]
     assert steps == images // 8, "STL-10 is pretrained on unlabelled images too"
 
-    probed = runner.linear(probing(pretrained.checkpoint, data, path))
+    probed = training.linear(probing(pretrained.checkpoint, data, path))
     assert probed.metrics["val_acc1"] >= 0
     state = torch.load(probed.checkpoint, weights_only=True)
     assert state["global_step"] == 20 // 8, "a probe is trained on labelled images only"
@@ -89,21 +89,21 @@ def test_from_pretraining_to_probe_and_knn(data, how, stored, pretraining, probi
 
 
 def test_a_backbone_is_probed_on_other_data(stored, pretraining, probing, offline):
-    trained = runner.pretrain(pretraining("byol_curv", "cifar10", stored("cifar10", "files")))
+    trained = training.pretrain(pretraining("byol_curv", "cifar10", stored("cifar10", "files")))
     path = stored("stl10", "folder")
-    probed = runner.linear(probing(trained.checkpoint, "stl10", path, "limit_val_batches=1"))
+    probed = training.linear(probing(trained.checkpoint, "stl10", path, "limit_val_batches=1"))
     args = json.loads((probed.folder / "args.json").read_text())
     assert args["data"]["augmentations"]["crop_size"] == 32
     assert args["data"]["augmentations"]["mean"] == [0.4914, 0.4822, 0.4465]
 
 
 def test_missing_data_end_a_run_with_a_sentence(pretraining, probing, stored, tmp_path, offline):
-    with pytest.raises(runner.SetupError, match=r"^CIFAR-100 was not found, .*download=true"):
-        runner.pretrain(pretraining("simclr_margin", "cifar100", tmp_path / "nowhere"))
+    with pytest.raises(training.SetupError, match=r"^CIFAR-100 was not found, .*download=true"):
+        training.pretrain(pretraining("simclr_margin", "cifar100", tmp_path / "nowhere"))
     path = stored("cifar10", "files")
     (path / "cifar-10-batches-py" / "test_batch").unlink()
-    with pytest.raises(runner.SetupError, match=r"^CIFAR-10 was not found, its files in"):
-        runner.pretrain(pretraining("simclr_margin", "cifar10", path))
+    with pytest.raises(training.SetupError, match=r"^CIFAR-10 was not found, its files in"):
+        training.pretrain(pretraining("simclr_margin", "cifar10", path))
 
 
 @pytest.mark.skipif(
@@ -112,7 +112,7 @@ def test_missing_data_end_a_run_with_a_sentence(pretraining, probing, stored, tm
 def test_cifar10_itself(pretraining):
     limits = ("limit_train_batches=2", "limit_val_batches=2", "optimizer.batch_size=32")
     path = os.environ["SOLO_MARGINS_CIFAR10"]
-    result = runner.pretrain(pretraining("mocov3_margin", "cifar10", path, *limits))
+    result = training.pretrain(pretraining("mocov3_margin", "cifar10", path, *limits))
     assert result.checkpoint.is_file()
 
 
@@ -167,12 +167,12 @@ def test_dali_from_pretraining_to_the_probe(data, jpegs, pretraining, probing):
     folders = (jpegs, ()) if data == "cifar10" else (jpegs / "train", ("image.size=32",))
     val = (f"data.val_path={jpegs / 'val'}",)
     cfg = pretraining("mocov3_margin", data, folders[0], *folders[1], *val, *DALI)
-    pretrained = runner.pretrain(cfg)
+    pretrained = training.pretrain(cfg)
     assert torch.load(pretrained.checkpoint, weights_only=True)["global_step"] == 30 // 8
     assert "val_acc1" in pretrained.metrics
     longer = ("max_epochs=15", "optimizer.batch_size=10")
     checkpoint = pretrained.checkpoint
-    probed = runner.linear(probing(checkpoint, data, folders[0], *val, *DALI, *longer))
+    probed = training.linear(probing(checkpoint, data, folders[0], *val, *DALI, *longer))
     assert torch.load(probed.checkpoint, weights_only=True)["global_step"] == 15 * 3
     # Colours tell the classes apart, if labels belong to their images.
     assert probed.metrics["train_acc1_epoch"] > 60
@@ -251,8 +251,8 @@ def test_a_dali_probe_follows_crops_flips_and_statistics_of_the_recipe(jpegs, pr
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_dali_without_a_gpu_asks_for_the_cpu(jpegs, pretraining):
-    with pytest.raises(runner.SetupError, match=r"dali\.device=gpu needs .* dali\.device=cpu"):
-        runner.pretrain(pretraining("simclr_margin", "cifar10", jpegs, "data.format=dali"))
+    with pytest.raises(training.SetupError, match=r"dali\.device=gpu needs .* dali\.device=cpu"):
+        training.pretrain(pretraining("simclr_margin", "cifar10", jpegs, "data.format=dali"))
 
 
 @needs_dali
@@ -261,5 +261,5 @@ def test_dali_with_too_few_images_says_so(jpegs, pretraining, validation):
     path = jpegs / "train" if validation else jpegs
     settings = (*DALI, *validation, "optimizer.batch_size=64")
     cfg = pretraining("simclr_margin", "cifar10", path, *settings)
-    with pytest.raises(runner.SetupError, match=r"batch_size=64 exceeds the number of training"):
-        runner.pretrain(cfg)
+    with pytest.raises(training.SetupError, match=r"batch_size=64 exceeds the number of training"):
+        training.pretrain(cfg)

@@ -12,10 +12,10 @@ from omegaconf import OmegaConf
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from solo_margins import host, runner
+from solo_margins import host, training
 from solo_margins.evaluation import knn, probe
-from solo_margins.host import named_data
-from solo_margins.host.image_files import UnreadableImage, read_image
+from solo_margins.data import dataset_paths
+from solo_margins.data.image_files import UnreadableImage, read_image
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def on(config):
 
 def dataset(cfg):
     """The training images of a configuration, without views."""
-    named_data.locate(cfg, pretraining=True)
+    dataset_paths.locate(cfg, pretraining=True)
     return host.prepare_pretrain_dataset(
         "custom",
         lambda image: torch.as_tensor(np.array(image)),
@@ -96,7 +96,7 @@ def test_odd_images_and_hidden_files_train(images, on, caplog):
         (images / split / "leer").mkdir()
     cfg = on(images)
     assert len(dataset(cfg)) == 36 + len(odd)
-    result = runner.pretrain(cfg)
+    result = training.pretrain(cfg)
     assert np.isfinite(list(result.metrics.values())).all()
     state = torch.load(result.checkpoint, weights_only=True)["state_dict"]
     assert len(state["classifier.weight"]) == 3, "a hidden or an empty folder was taken for a class"
@@ -110,7 +110,7 @@ def test_labels_are_those_of_the_training_where_validation_lacks_images(images, 
     for path in (images / "val" / first.name).iterdir():
         path.unlink()
     cfg = on(images)
-    named_data.locate(cfg, pretraining=True)
+    dataset_paths.locate(cfg, pretraining=True)
     _, loader = host.prepare_classification_data(
         "custom", train_data_path=cfg.data.train_path, val_data_path=cfg.data.val_path
     )
@@ -119,7 +119,7 @@ def test_labels_are_those_of_the_training_where_validation_lacks_images(images, 
     (images / "val" / "neue").mkdir()
     Image.new("RGB", (8, 8)).save(images / "val" / "neue" / "a.png")
     with pytest.raises(ValueError, match=r"same class folders .* 'neue' is in one of the two"):
-        named_data.locate(cfg, pretraining=True)
+        dataset_paths.locate(cfg, pretraining=True)
 
 
 # what is refused
@@ -128,8 +128,8 @@ def test_labels_are_those_of_the_training_where_validation_lacks_images(images, 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_damaged_image_stops_with_its_name(images, on, workers):
     path = damaged_images.write_unreadable(damaged_images.classes(images)[1], "truncated.jpg")
-    with pytest.raises(runner.SetupError) as caught:
-        runner.pretrain(on(images, f"data.num_workers={workers}", "max_epochs=3"))
+    with pytest.raises(training.SetupError) as caught:
+        training.pretrain(on(images, f"data.num_workers={workers}", "max_epochs=3"))
     said = str(caught.value)
     assert said.startswith(f"{path} cannot be read as an image: ")
     assert "data.on_error=skip" in said
@@ -138,8 +138,8 @@ def test_a_damaged_image_stops_with_its_name(images, on, workers):
 
 def test_a_damaged_validation_image_stops_with_its_name(images, on):
     path = damaged_images.write_unreadable(images / "val" / "Klasse 0 äß 猫", "empty.jpg")
-    with pytest.raises(runner.SetupError, match=str(path)):
-        runner.pretrain(on(images))
+    with pytest.raises(training.SetupError, match=str(path)):
+        training.pretrain(on(images))
 
 
 def test_a_missing_or_wrong_folder_is_one_sentence(images, on, tmp_path):
@@ -173,8 +173,8 @@ def test_a_missing_or_wrong_folder_is_one_sentence(images, on, tmp_path):
             OmegaConf.update(cfg, key, None if value == "null" else value, force_add=True)
         cfg.optimizer.batch_size = int(cfg.optimizer.batch_size)
         cfg.data.no_labels = str(cfg.data.get("no_labels", False)) == "true"
-        with pytest.raises(runner.SetupError) as caught:
-            runner.pretrain(cfg)
+        with pytest.raises(training.SetupError) as caught:
+            training.pretrain(cfg)
         assert expected in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -183,11 +183,11 @@ def test_one_class_and_no_labels_train(images, on, tmp_path):
     for name in damaged_images.classes(images)[1:]:
         for split in ("train", "val"):
             (images / split / name.name).rename(tmp_path / f"{split}-{name.name}")
-    assert runner.pretrain(on(images, "optimizer.batch_size=6")).checkpoint
+    assert training.pretrain(on(images, "optimizer.batch_size=6")).checkpoint
     alone = on(images, "optimizer.batch_size=6", "data.no_labels=true")
     alone.data.train_path, alone.data.val_path = str(damaged_images.classes(images)[0]), None
     (Path(alone.data.train_path) / "notes.txt").write_text("no image")
-    assert runner.pretrain(alone).checkpoint
+    assert training.pretrain(alone).checkpoint
 
 
 # what is skipped
@@ -199,14 +199,14 @@ def test_skipped_images_are_replaced_counted_and_told_once(images, on, caplog):
         for label, name in ((0, "truncated.png"), (2, "text.png"))
     ]
     settings = ("data.on_error=skip", "max_epochs=3", "optimizer.batch_size=6", "seed=3")
-    runs = [runner.pretrain(on(images, *settings))]
+    runs = [training.pretrain(on(images, *settings))]
     told = [r.message for r in caplog.records if r.name == "solo_margins.data"]
     for path in bad:
         assert len([text for text in told if str(path) in text]) == 1
     assert told[-1].startswith("Skipped 2 images of 53 that cannot be read")
     listed = (runs[0].folder / "skipped_images.txt").read_text().splitlines()
     assert listed == sorted(map(str, bad))
-    runs.append(runner.pretrain(on(images, *settings)))
+    runs.append(training.pretrain(on(images, *settings)))
     first, second = (torch.load(r.checkpoint, weights_only=True)["state_dict"] for r in runs)
     assert all(torch.equal(first[key], second[key]) for key in first), "not deterministic"
 
@@ -235,8 +235,8 @@ def test_a_folder_of_damaged_images_is_not_skipped_through(tmp_path, on, images)
     for folder in damaged_images.classes(images):
         for path in folder.iterdir():
             path.write_text("no image")
-    with pytest.raises(runner.SetupError, match=r"None of 36 images in a row can be read"):
-        runner.pretrain(on(images, "data.on_error=skip"))
+    with pytest.raises(training.SetupError, match=r"None of 36 images in a row can be read"):
+        training.pretrain(on(images, "data.on_error=skip"))
 
 
 # the programs
@@ -307,7 +307,7 @@ def test_two_processes_stop_at_a_damaged_image(program, images):
 
 
 def test_probes_name_and_skip_damaged_images(images, on, linear_config, caplog):
-    checkpoint = runner.pretrain(on(images)).checkpoint
+    checkpoint = training.pretrain(on(images)).checkpoint
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[0], "text.png")
     other = damaged_images.write_unreadable(images / "val" / bad.parent.name, "truncated.jpg")
     paths = [f"data.train_path={images / 'train'}", f"data.val_path={images / 'val'}"]
@@ -315,7 +315,7 @@ def test_probes_name_and_skip_damaged_images(images, on, linear_config, caplog):
     def linear(*overrides):
         cfg = linear_config(checkpoint, "max_epochs=1", *overrides)
         cfg.data.train_path, cfg.data.val_path = str(images / "train"), str(images / "val")
-        return runner.linear(cfg)
+        return training.linear(cfg)
 
     arguments = [f"pretrained_feature_extractor={checkpoint}", *paths, "data.num_workers=0"]
     short = ("max_epochs=1", "optimizer.batch_size=8")
@@ -325,7 +325,7 @@ def test_probes_name_and_skip_damaged_images(images, on, linear_config, caplog):
         lambda *more: probe.probe([*arguments, *short, *more], progress=False),
     )
     for command in commands:
-        with pytest.raises(runner.SetupError, match=r"cannot be read as an image"):
+        with pytest.raises(training.SetupError, match=r"cannot be read as an image"):
             command()
         caplog.clear()
         command("data.on_error=skip")
@@ -342,22 +342,22 @@ def test_dali_names_the_image_that_it_cannot_decode(images, on):
     settings = ("data.format=dali", "dali.device=cpu", "max_epochs=3")
     damaged_images.hide_files_in(images / "train")
     (images / "train" / "leer").mkdir()
-    result = runner.pretrain(on(images, *settings, "max_epochs=1"))
+    result = training.pretrain(on(images, *settings, "max_epochs=1"))
     state = torch.load(result.checkpoint, weights_only=True)["state_dict"]
     assert len(state["classifier.weight"]) == 3
     for name, reason in (("truncated.jpg", "cannot decode"), ("empty.jpg", "cannot open")):
         bad = damaged_images.write_unreadable(damaged_images.classes(images)[-1], name)
-        with pytest.raises(runner.SetupError, match=f"DALI {reason}") as caught:
-            runner.pretrain(on(images, *settings))
+        with pytest.raises(training.SetupError, match=f"DALI {reason}") as caught:
+            training.pretrain(on(images, *settings))
         assert str(bad) in str(caught.value)
         assert "\n" not in str(caught.value)
         bad.unlink()
     animated = damaged_images.classes(images)[0] / "animated.gif"
     Image.new("RGB", (20, 20)).save(animated)
-    with pytest.raises(runner.SetupError, match=r"animated\.gif is no image that DALI can read"):
-        runner.pretrain(on(images, *settings))
-    with pytest.raises(runner.SetupError, match=r"on_error=skip is not possible with data\.format"):
-        runner.pretrain(on(images, *settings, "data.on_error=skip"))
+    with pytest.raises(training.SetupError, match=r"animated\.gif is no image that DALI can read"):
+        training.pretrain(on(images, *settings))
+    with pytest.raises(training.SetupError, match=r"on_error=skip is not possible with data\.format"):
+        training.pretrain(on(images, *settings, "data.on_error=skip"))
 
 
 @pytest.fixture(autouse=True)

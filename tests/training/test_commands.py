@@ -152,9 +152,9 @@ def test_a_program_without_hydra_knows_our_methods_and_the_image_size(start, fin
 def test_the_hosts_knn_program_starts_and_says_what_it_lacks(
     start, finish, config, image_folder, tmp_path
 ):
-    from solo_margins import runner
+    from solo_margins import training
 
-    run = runner.pretrain(config("backbone.name=resnet18", "method=mocov3_margin", "max_steps=1"))
+    run = training.pretrain(config("backbone.name=resnet18", "method=mocov3_margin", "max_steps=1"))
     done = finish(
         start(
             *("-m", "solo_margins.run", "main_knn.py"),

@@ -6,20 +6,20 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host, runner
-from solo_margins.runner.checkpoints import fill_from_pretraining, pretrained_backbone
+from solo_margins import host, training
+from solo_margins.training.checkpoints import fill_from_pretraining, pretrained_backbone
 
 
 @pytest.fixture
 def checkpoint(config):
     """A checkpoint of a short pretraining."""
-    return runner.pretrain(config("method=simclr", "max_epochs=1")).checkpoint
+    return training.pretrain(config("method=simclr", "max_epochs=1")).checkpoint
 
 
 def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
     checkpoint, linear_config, tmp_path, capsys
 ):
-    result = runner.linear(linear_config(checkpoint))
+    result = training.linear(linear_config(checkpoint))
     assert result.folder.parent == tmp_path / "runs" / "linear"
     args = json.loads((result.folder / "args.json").read_text())
     assert args["backbone"]["name"] == "tiny_resnet_like"
@@ -37,7 +37,7 @@ def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
 
 
 def test_a_runs_folder_means_its_newest_checkpoint(checkpoint, linear_config):
-    result = runner.linear(linear_config(checkpoint.parent, "max_epochs=1"))
+    result = training.linear(linear_config(checkpoint.parent, "max_epochs=1"))
     args = json.loads((result.folder / "args.json").read_text())
     assert args["pretrained_feature_extractor"] == str(checkpoint)
 
@@ -48,7 +48,7 @@ def test_older_keys_are_renamed_with_a_message(checkpoint, linear_config, caplog
         key.replace("backbone.", "encoder."): value for key, value in content["state_dict"].items()
     }
     torch.save(content, checkpoint)
-    runner.linear(linear_config(checkpoint, "max_epochs=1"))
+    training.linear(linear_config(checkpoint, "max_epochs=1"))
     assert "encoder.*" in caplog.text
 
 
@@ -62,21 +62,21 @@ def test_older_keys_are_renamed_with_a_message(checkpoint, linear_config, caplog
     ],
 )
 def test_mistakes_are_explained(checkpoint, linear_config, override, message):
-    with pytest.raises(runner.SetupError, match=message):
-        runner.linear(linear_config(checkpoint, override))
+    with pytest.raises(training.SetupError, match=message):
+        training.linear(linear_config(checkpoint, override))
 
 
 def test_without_args_the_backbone_must_be_named(checkpoint, linear_config):
     (checkpoint.parent / "args.json").unlink()
-    with pytest.raises(runner.SetupError, match=r"needs a value for backbone\.name"):
-        runner.linear(linear_config(checkpoint))
+    with pytest.raises(training.SetupError, match=r"needs a value for backbone\.name"):
+        training.linear(linear_config(checkpoint))
 
 
 def test_mixup_and_label_smoothing(checkpoint, linear_config):
     mixed = linear_config(checkpoint, "mixup=0.2", "label_smoothing=0.1", "max_epochs=1")
-    assert "val_acc1" in runner.linear(mixed).metrics
+    assert "val_acc1" in training.linear(mixed).metrics
     smoothed = linear_config(checkpoint, "label_smoothing=0.1", "max_epochs=1")
-    assert "val_acc1" in runner.linear(smoothed).metrics
+    assert "val_acc1" in training.linear(smoothed).metrics
 
 
 def test_the_stem_is_that_of_the_pretraining_data(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from solo_margins import host, runner
+from solo_margins import host, training
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe
 from solo_margins.host.detect import host_folder
@@ -62,9 +62,9 @@ def test_from_pretraining_to_the_probes(
     seen = layouts(kind, expected)
     short = ["max_epochs=1", "limit_train_batches=1", "limit_val_batches=1"]
     network = [f"backbone.name={backbone}", f"backbone.kwargs={kwargs}"]
-    trained = runner.pretrain(config("method=mocov3_margin", *network, *short))
+    trained = training.pretrain(config("method=mocov3_margin", *network, *short))
     for finetune in ("false", "true"):
-        runner.linear(linear_config(trained.checkpoint, f"finetune={finetune}", *short))
+        training.linear(linear_config(trained.checkpoint, f"finetune={finetune}", *short))
     given = [f"pretrained_feature_extractor={trained.checkpoint}", "data.num_workers=0"]
     probe([*given, "max_epochs=1", "passes=1", "optimizer.batch_size=8"], progress=False)
     knn([*given, "k=2"], progress=False)

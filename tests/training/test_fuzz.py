@@ -13,8 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from solo_margins import results
 from solo_margins.lens import records
-from solo_margins.runner.pretraining import build_method, parse
-from solo_margins.runner.program import SetupError, explained
+from solo_margins.training.pretraining import build_method, parse
+from solo_margins.cli import SetupError, explained
 
 FEW = settings(
     max_examples=40,
@@ -75,7 +75,7 @@ def test_settings_are_taken_or_refused_in_a_sentence(raw_config, given_settings)
             # Two settings that exclude each other, such as a list and a name in it.
             reject()
     try:
-        with explained():
+        with user_errors():
             build_method(parse(cfg))
     except SetupError as error:
         sentence = str(error)

@@ -11,10 +11,10 @@ import torch
 from older_torch import needs_float16_on_cpus
 from omegaconf import OmegaConf
 
-from solo_margins import host, runner
+from solo_margins import host, training
 from solo_margins.config import read
-from solo_margins.runner.checkpoints import find_checkpoint
-from solo_margins.runner.nonfinite import (
+from solo_margins.training.checkpoints import find_checkpoint
+from solo_margins.training.nonfinite import (
     GuardSettings,
     NonFiniteError,
     NonFiniteGuard,
@@ -40,8 +40,8 @@ def spoiled(config):
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_what_there_is_to_inspect(spoiled, tmp_path):
     settings = ("auto_resume.enabled=true", "knn_eval.enabled=true")
-    with pytest.raises(runner.SetupError) as caught:
-        runner.pretrain(spoiled(*settings, calls=[10, 11]))
+    with pytest.raises(training.SetupError) as caught:
+        training.pretrain(spoiled(*settings, calls=[10, 11]))
     said = str(caught.value)
     assert "\n" not in said
     assert said.startswith("Stopped at step 5 of method=simclr_margin: not finite are features, ")
@@ -65,30 +65,30 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_what_there_is_to_inspect(spoi
     assert find_checkpoint(folder) == good
     with pytest.raises(ValueError, match="must end with"):
         find_checkpoint(state)
-    resumed = runner.pretrain(spoiled(*settings))
+    resumed = training.pretrain(spoiled(*settings))
     assert resumed.resumed_from == good
 
 
 def test_inputs_and_weights_are_told_apart(spoiled):
     cfg = spoiled()
     cfg.augmentations[0].mean, cfg.augmentations[0].std = [float("nan")] * 3, [1.0] * 3
-    with pytest.raises(runner.SetupError, match=r"not finite are inputs, .*look at augmentations"):
-        runner.pretrain(cfg)
-    with pytest.raises(runner.SetupError) as caught:
-        runner.pretrain(spoiled("optimizer.lr=1.0e+30", "optimizer.weight_decay=1", "max_epochs=9"))
+    with pytest.raises(training.SetupError, match=r"not finite are inputs, .*look at augmentations"):
+        training.pretrain(cfg)
+    with pytest.raises(training.SetupError) as caught:
+        training.pretrain(spoiled("optimizer.lr=1.0e+30", "optimizer.weight_decay=1", "max_epochs=9"))
     assert "look at optimizer.lr" in str(caught.value)
 
 
 def test_the_penalty_is_named(spoiled):
     polarization = "method_kwargs.polarization={weight: 1.0e+300, lower: 0.01, upper: 0.99}"
-    with pytest.raises(runner.SetupError, match=r"not finite are the sum of all losses") as caught:
-        runner.pretrain(spoiled(polarization))
+    with pytest.raises(training.SetupError, match=r"not finite are the sum of all losses") as caught:
+        training.pretrain(spoiled(polarization))
     assert "look at method_kwargs.polarization.weight" in str(caught.value)
 
 
 def test_gradients_count_although_the_loss_is_finite(spoiled):
-    with pytest.raises(runner.SetupError) as caught:
-        runner.pretrain(spoiled("checkpoint.enabled=false", calls=[4], kind="gradient"))
+    with pytest.raises(training.SetupError) as caught:
+        training.pretrain(spoiled("checkpoint.enabled=false", calls=[4], kind="gradient"))
     said = str(caught.value)
     assert said.startswith("Stopped at step 2 of method=simclr_margin: not finite are gradients;")
     assert ".state" not in said, "checkpoint.enabled=false"
@@ -216,14 +216,14 @@ def test_neighbours_forget_a_skipped_step(raw_config, trainer, loaders, tmp_path
 
 def test_skips_are_counted_logged_and_limited(spoiled, tmp_path, caplog):
     skip = "numerics={on_nonfinite: skip, max_consecutive_skips: 2}"
-    result = runner.pretrain(spoiled(skip, calls=[2, 3, 4, 5, 8]))
+    result = training.pretrain(spoiled(skip, calls=[2, 3, 4, 5, 8]))
     with open(next(result.folder.glob("logs/*/metrics.csv"))) as file:
         counts = [row.get("skipped_steps") for row in csv.DictReader(file)]
     assert [float(count) for count in counts if count] == [1, 2, 3]
     state = torch.load(result.checkpoint, weights_only=True)
     assert [v for k, v in state["callbacks"].items() if "NonFiniteGuard" in k] == [{"skipped": 3}]
-    with pytest.raises(runner.SetupError, match=r"at step 4 .* after 2 skipped steps in a row"):
-        runner.pretrain(spoiled(skip, calls=range(4, 12)))
+    with pytest.raises(training.SetupError, match=r"at step 4 .* after 2 skipped steps in a row"):
+        training.pretrain(spoiled(skip, calls=range(4, 12)))
 
 
 def test_settings_are_checked():
@@ -250,10 +250,10 @@ def test_overrides_need_no_plus(composed):
 
 
 def test_the_probe_is_watched_too(config, linear_config):
-    checkpoint = runner.pretrain(config("max_epochs=1")).checkpoint
+    checkpoint = training.pretrain(config("max_epochs=1")).checkpoint
     broken = ("optimizer.lr=1.0e+38", "optimizer.weight_decay=1")
-    with pytest.raises(runner.SetupError, match=r"Stopped at step \d+ .*not finite are "):
-        runner.linear(linear_config(checkpoint, *broken, "max_epochs=9"))
+    with pytest.raises(training.SetupError, match=r"Stopped at step \d+ .*not finite are "):
+        training.linear(linear_config(checkpoint, *broken, "max_epochs=9"))
 
 
 # several processes
@@ -263,9 +263,9 @@ import sys
 sys.path.insert(0, {support!r})
 import broken_numbers
 from omegaconf import OmegaConf
-from solo_margins import host, runner
+from solo_margins import host, training
 broken_numbers.register(calls={calls}, rank=1)
-runner.run_as_program(runner.pretrain, OmegaConf.load({cfg!r}))
+training.run_cli(training.pretrain, OmegaConf.load({cfg!r}))
 """
 
 

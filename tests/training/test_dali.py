@@ -15,7 +15,7 @@ from recorded_batches import recorder
 
 pytest.importorskip("nvidia.dali")
 
-from solo_margins import host, runner
+from solo_margins import host, training
 from solo_margins.host.detect import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,11 +30,11 @@ BATCHES = 4
 def test_every_method_trains_from_an_image_folder(config, method):
     settings = [*needs(method), f"method={method}", *DALI]
     if method.startswith("deepclusterv2"):
-        with pytest.raises(runner.SetupError, match=r"only with dali\.encode_indexes"):
-            runner.pretrain(config(*settings))
+        with pytest.raises(training.SetupError, match=r"only with dali\.encode_indexes"):
+            training.pretrain(config(*settings))
         settings.append("dali.encode_indexes_into_labels=true")
     trained, still = (
-        torch.load(runner.pretrain(config(*settings, *more)).checkpoint, weights_only=True)
+        torch.load(training.pretrain(config(*settings, *more)).checkpoint, weights_only=True)
         for more in ((), ("max_epochs=1", "optimizer.lr=0", "optimizer.weight_decay=0"))
     )
     assert trained["global_step"] == 2 * BATCHES
@@ -67,11 +67,11 @@ def test_runs_train_on_the_batches_of_their_seed(config, linear_config, monkeypa
     module, hook = host.pl.LightningModule, "on_train_batch_start"
     monkeypatch.setattr(module, hook, recorder(tmp_path / "pretraining"))
     settings = ("method=simclr_margin", *DALI)
-    runs = [runner.pretrain(config(*settings, f"seed={seed}")) for seed in (1, 1, 2)]
+    runs = [training.pretrain(config(*settings, f"seed={seed}")) for seed in (1, 1, 2)]
     assert_seeds_matter(tmp_path / "pretraining", 2 * BATCHES)
     monkeypatch.setattr(module, hook, recorder(tmp_path / "probing"))
     for seed in (1, 1, 2):
-        runner.linear(linear_config(runs[0].checkpoint, *DALI, f"seed={seed}"))
+        training.linear(linear_config(runs[0].checkpoint, *DALI, f"seed={seed}"))
     assert_seeds_matter(tmp_path / "probing", 2 * BATCHES)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forked import ForkedPrograms
 
-from solo_margins import results, runner
+from solo_margins import results, training
 from solo_margins.host.detect import host_folder
 from solo_margins.host.own_settings import settle_recipe
 from solo_margins.methods.variants import settle_variant
@@ -74,8 +74,8 @@ def test_images_of_ones_own_are_not_trained_as_digits(run, image_folder, tmp_pat
 
 def test_a_validation_of_ones_own_is_refused_as_well(composed, image_folder):
     cfg = composed("simclr_margin.yaml", f"data.val_path={image_folder / 'val'}")
-    with pytest.raises(runner.SetupError, match=r"but data\.val_path=.* names others"):
-        runner.pretrain(cfg)
+    with pytest.raises(training.SetupError, match=r"but data\.val_path=.* names others"):
+        training.pretrain(cfg)
 
 
 def test_from_images_of_ones_own_to_their_probe(run, image_folder, tmp_path):
@@ -223,7 +223,7 @@ def test_results_name_what_was_trained(composed, tmp_path):
     quiet += [f"checkpoint.dir={tmp_path}", "scheduler.warmup_epochs=0"]
     for changes in ((), ("method_kwargs.margins.positive_scale=5",)):
         cfg = composed("simclr_margin.yaml", "variant=pos", *QUICK, *SMALL, *quiet, *changes)
-        runner.pretrain(cfg)
+        training.pretrain(cfg)
         assert cfg.variant == "pos", "the caller's configuration stays as it is"
     assert [line.variant for line in results.read(file)] == ["pos", "custom"]
 

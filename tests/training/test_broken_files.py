@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from solo_margins import host, runner
+from solo_margins import host, training
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -72,7 +72,7 @@ def weights_of(checkpoint):
 def assert_stopped(config, capsys, *sentence):
     """Run a configuration as a program and check its exit code and its only sentence."""
     with pytest.raises(SystemExit) as caught:
-        runner.run_as_program(runner.pretrain, config)
+        training.run_cli(training.pretrain, config)
     assert caught.value.code == 1
     [said] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
     assert all(part in said for part in sentence), said
@@ -90,7 +90,7 @@ def unfinished(config, before_step):
     settings = ["max_epochs=4", "auto_resume.enabled=true", "run_id=broken"]
     before_step(2 * BATCHES + 1, crash)
     with pytest.raises(Crash):
-        runner.pretrain(config(*settings))
+        training.pretrain(config(*settings))
     before_step(-1, crash)
     return lambda *changes: config(*settings, *changes)
 
@@ -115,11 +115,11 @@ def blank(path):
 
 @pytest.mark.parametrize("damage", [cut_off, blank])
 def test_a_broken_newest_checkpoint_is_skipped(unfinished, tmp_path, caplog, damage):
-    whole = runner.pretrain(unfinished("run_id=whole", "name=whole")).checkpoint
+    whole = training.pretrain(unfinished("run_id=whole", "name=whole")).checkpoint
     newest, previous = newest_and_previous(tmp_path)
     assert (steps_of(newest), steps_of(previous)) == (2 * BATCHES, BATCHES)
     damage(newest)
-    result = runner.pretrain(unfinished())
+    result = training.pretrain(unfinished())
     [warning] = [record.message for record in caplog.records if "Skipped" in record.message]
     assert str(newest) in warning
     assert result.resumed_from == previous
@@ -131,7 +131,7 @@ def test_a_broken_newest_checkpoint_is_skipped(unfinished, tmp_path, caplog, dam
 def test_where_nothing_can_be_read_it_starts_anew(unfinished, tmp_path, caplog, capsys):
     for path in newest_and_previous(tmp_path):
         cut_off(path)
-    result = runner.pretrain(unfinished())
+    result = training.pretrain(unfinished())
     assert sum("Skipped" in record.message for record in caplog.records) == 2
     assert "starting a new one" in capsys.readouterr().out
     assert result.resumed_from is None
@@ -162,7 +162,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(config, before_step, small_d
 
     (small_disk / "filler").unlink()
     before_step(-1, crash)
-    result = runner.pretrain(config(*settings))
+    result = training.pretrain(config(*settings))
     assert result.resumed_from == kept
     assert steps_of(result.checkpoint) == 3 * BATCHES
 
@@ -223,14 +223,14 @@ def test_what_a_killed_process_was_writing_is_removed(unfinished, tmp_path):
     double = newest.with_name(newest.name.replace("ep1", "ep0"))
     double.write_bytes(newest.read_bytes())
     os.utime(double, (0, 0))
-    result = runner.pretrain(unfinished())
+    result = training.pretrain(unfinished())
     assert result.resumed_from == newest
     assert list(result.folder.glob("*.ckpt*")) == [result.checkpoint]
     assert not list(result.folder.rglob("*.partial"))
 
 
 def test_keeping_all_checkpoints_sets_none_aside(config):
-    result = runner.pretrain(config("checkpoint.keep_prev=true", "max_epochs=3"))
+    result = training.pretrain(config("checkpoint.keep_prev=true", "max_epochs=3"))
     assert len(list(result.folder.glob("*.ckpt*"))) == 3
 
 

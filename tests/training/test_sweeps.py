@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_module
 
-from solo_margins import results, runner
+from solo_margins import results, training
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [
@@ -69,7 +69,7 @@ def test_an_interrupted_sweep_goes_on_by_the_same_command(start, finish, tmp_pat
     # The third cell was the second run of its process, and yet what it is when run alone.
     with initialize_config_module("solo_margins.configs", version_base="1.2"):
         settings = [*QUICK, "max_epochs=4", "seed=3", f"checkpoint.dir={tmp_path / 'alone'}"]
-        alone = runner.pretrain(compose("simclr_margin.yaml", overrides=settings))
+        alone = training.pretrain(compose("simclr_margin.yaml", overrides=settings))
     assert alone.metrics == lines[2].figures
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from method_parents import PARENTS, needs
 
-from solo_margins import runner
+from solo_margins import training
 
 CLIP = 0.1
 COMBINED = ("accumulate_grad_batches=2", f"gradient_clip_val={CLIP}")
@@ -26,7 +26,7 @@ def update(config):
         settings += ["optimizer.lr=0.5", *COMBINED, *changes]
         still = ["optimizer.lr=0", "optimizer.weight_decay=0", "max_epochs=1"]
         still += ["limit_train_batches=2", "limit_val_batches=0"]
-        first, last = (runner.pretrain(config(*settings, *more)) for more in (still, []))
+        first, last = (training.pretrain(config(*settings, *more)) for more in (still, []))
         saved = torch.load(last.checkpoint, weights_only=True)
         assert saved["global_step"] == STEPS
         before = torch.load(first.checkpoint, weights_only=True)["state_dict"]
@@ -59,11 +59,11 @@ def test_every_method_trains_in_half_precision(update, method):
 )
 def test_negatives_of_accumulated_batches_are_told(config, capsys, method, says_so):
     settings = (*needs(method), f"method={method}", "max_steps=1")
-    runner.pretrain(config(*settings, *COMBINED))
+    training.pretrain(config(*settings, *COMBINED))
     said = (
         "accumulate_grad_batches=2: an image's negatives are those among the 8 images of its own "
         "batch, not among the 16 images of a step."
     )
     assert (said in capsys.readouterr().out) == says_so
-    runner.pretrain(config(*settings))
+    training.pretrain(config(*settings))
     assert "accumulate_grad_batches" not in capsys.readouterr().out

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from processes import free_ports
 from trained_together import REPLACED, ChannelNorm
 
-from solo_margins import runner
+from solo_margins import training
 from solo_margins.lens import records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,7 +114,7 @@ def test_two_processes_train_every_method_as_one_does(settings, without_batch_no
         [checkpoint] = (tmp_path / "together" / name).rglob("*.ckpt")
         state = torch.load(checkpoint, weights_only=True)
         assert state["global_step"] == 4
-        alone = weights_of(runner.pretrain(settings(method, 1, *changes)).checkpoint)
+        alone = weights_of(training.pretrain(settings(method, 1, *changes)).checkpoint)
         together = state["state_dict"]
         assert together.keys() == alone.keys()
         assert all(value.isfinite().all() for value in together.values()), name
