@@ -39,6 +39,7 @@ INTERFACE = (
     # training
     "Checkpointer",
     "WeightedKNNClassifier",
+    "gather",
     "initialize_momentum_params",
     "make_contiguous",
     # backbones

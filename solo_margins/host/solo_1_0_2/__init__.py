@@ -24,6 +24,7 @@ from solo_margins.host.lightning import pl
 from solo_margins.host.solo_1_0_2.base import BaseMethod
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
 from solo_margins.host.solo_1_0_2.linear import LinearModel
+from solo_margins.host.solo_1_0_2.losses import gather
 from solo_margins.host.solo_1_0_2.method_table import Methods
 from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
 from solo_margins.host.solo_1_0_2.views import build_transform_pipeline
