@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host, training, safe_loading
+from solo_margins import host, safe_loading, training
 from solo_margins.evaluation import knn, probe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -261,7 +261,7 @@ socket.getaddrinfo = socket.create_connection = refuse
 from omegaconf import OmegaConf
 from hydra import compose, initialize_config_module
 from solo_margins import training
-from solo_margins.evaluation.both import linear_and_knn
+from solo_margins.evaluation.probe import linear_and_knn
 small = ["data=digits", "max_epochs=1", "limit_train_batches=1", "data.num_workers=0"]
 from solo_margins import resolvers
 resolvers.install()

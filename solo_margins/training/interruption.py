@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from solo_margins.cli import TrainingInterrupted
 from solo_margins.host.lightning import pl
 from solo_margins.training.checkpointing import RunCheckpointer
-from solo_margins.cli import TrainingInterrupted
 
 
 class InterruptGuard(pl.Callback):

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from solo_margins import training
-from solo_margins.evaluation.both import linear_and_knn
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.knn import knn, knn_accuracy
-from solo_margins.evaluation.probe import probe
+from solo_margins.evaluation.probe import linear_and_knn, probe
 
 
 def test_a_probe_of_the_digits(digits_checkpoint, capsys):

@@ -13,8 +13,9 @@ from method_parents import PARENTS, needs
 from recorded_batches import recorder
 
 from solo_margins import host, training
-from solo_margins.data.datamodule import pretraining_data
-from solo_margins.training.pretraining import parse
+from solo_margins.data.datamodule import RunData
+from solo_margins.training.checked_config import checked
+from solo_margins.training.pretraining import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -142,7 +143,9 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     checkpoint = training.pretrain(config("max_epochs=1")).checkpoint
     changes = ["max_epochs=3", "mixup=0.5", "finetune=true", "optimizer.lr=0.1"]
     changes += ["auto_resume.enabled=true"]
-    whole = weights_of(training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint)
+    whole = weights_of(
+        training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint
+    )
     step = host.LinearModel.training_step
 
     def stopping(self, *args, **kwargs):
@@ -194,8 +197,8 @@ class Place:
 
 
 def batches_at(config, place, *changes):
-    cfg = parse(config(*changes))
-    batches = pretraining_data(cfg)["train_dataloaders"]
+    cfg = parsed(checked(config(*changes)))
+    batches = RunData(cfg, pretraining=True).train
     batches.trainer = place
     return [(indexes.tolist(), torch.stack(views)) for indexes, views, _ in batches]
 
