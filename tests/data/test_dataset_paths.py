@@ -208,7 +208,7 @@ def test_a_folder_without_usable_images_is_one_sentence(images, on, tmp_path, ca
     for key, folder, no_labels, expected in (
         ("train_path", empty, False, "has no images in class folders: images end"),
         ("train_path", flat, False, "data.no_labels=true pretrains on the images directly"),
-        ("train_path", empty, True, "holds no images, data.no_labels=true"),
+        ("train_path", empty, True, "holds no images: images end"),
         ("train_path", images / "train", True, "except in folders inside it"),
         ("val_path", empty, False, "data.val_path"),
     ):
