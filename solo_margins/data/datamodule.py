@@ -149,12 +149,14 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
             "from torchvision's files: use data.format=image_folder."
         )
     kept = images.indices if isinstance(images, Subset) else range(len(files))
-    return dali.DALIBatches(
-        [files.samples[index][0] for index in kept],
-        [files.samples[index][1] for index in kept],
+    augment = (
         partial(dali.views, cfg)
         if pretraining
-        else partial(dali.classifier_crops, classifier_spec(cfg)),
+        else partial(dali.classifier_crops, classifier_spec(cfg))
+    )
+    return dali.DALIBatches(
+        [files.samples[index] for index in kept],
+        augment,
         cfg.optimizer.batch_size,
         cfg.seed,
         cfg.data.num_workers,
