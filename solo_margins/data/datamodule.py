@@ -172,6 +172,8 @@ FORMATS = {"image_folder": _pil_batches, "h5": _pil_batches, "dali": _dali_batch
 def _refuse_too_few(images: int, cfg: DictConfig) -> None:
     # An incomplete last batch is dropped; Lightning would train nothing without an error.
     ranks, size = len(cfg.devices) * cfg.num_nodes, cfg.optimizer.batch_size
+    if setting(cfg, "limit_train_batches") == 0:
+        return
     if batches_per_epoch(images, size, ranks) == 0:
         shared = "" if ranks == 1 else f", which {ranks} ranks share"
         raise ValueError(

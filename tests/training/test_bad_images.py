@@ -365,5 +365,5 @@ def test_dali_names_the_image_that_it_cannot_decode(images, on):
 @pytest.fixture(autouse=True)
 def told_anew(monkeypatch, caplog):
     """Let every test hear what is told once."""
-    monkeypatch.setattr("solo_margins.host.class_folders._told", set())
+    monkeypatch.setattr("solo_margins.data.class_folders._warned", set())
     caplog.set_level(logging.WARNING)

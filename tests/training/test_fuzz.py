@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from solo_margins import results
-from solo_margins.cli import SetupError
+from solo_margins.cli import SetupError, user_errors
 from solo_margins.lens import records
 from solo_margins.training.checked_config import checked
 from solo_margins.training.pretraining import build_method, parsed

@@ -259,5 +259,5 @@ def test_dali_with_too_few_images_says_so(jpegs, pretraining, validation):
     path = jpegs / "train" if validation else jpegs
     settings = (*DALI, *validation, "optimizer.batch_size=64")
     cfg = pretraining("simclr_margin", "cifar10", path, *settings)
-    with pytest.raises(training.SetupError, match=r"batch_size=64 exceeds the number of training"):
+    with pytest.raises(training.SetupError, match=r"batch_size=64 exceeds the 30 training images"):
         training.pretrain(cfg)

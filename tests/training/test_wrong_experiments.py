@@ -67,7 +67,7 @@ def test_images_of_ones_own_are_not_trained_as_digits(run, image_folder, tmp_pat
     paths = [f"data.{part}_path={image_folder / part}" for part in ("train", "val")]
     code, said = run("main_pretrain.py", *recipe("mocov3_margin", *paths))
     assert code == 1
-    assert "data=digits brings its own images" in said
+    assert "data=digits has its own images" in said
     assert "add data=folder" in said
     assert not list(tmp_path.rglob("*.ckpt"))
 
