@@ -181,7 +181,8 @@ def find_same_run(
         except ValueError:
             log.warning("Skipped %s for auto-resume: its args.json cannot be read.", run)
             continue
-        if other is not None and are_the_same_run(other, settings):
+        known: Any = OmegaConf.to_container(other or OmegaConf.create({}))
+        if are_the_same_run(known, settings):
             checkpoint = newest_readable(run)
             if checkpoint is not None:
                 return checkpoint, OmegaConf.select(other, "wandb_run_id")

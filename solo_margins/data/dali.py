@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from solo_margins.data import class_folders
 from solo_margins.data.deterministic import PIPELINE, EpochBatches, derive_seed
 from solo_margins.data.folders import Samples
 from solo_margins.data.image_files import UnreadableImage, read_image
-from solo_margins.data.image_spec import ImageSpec
+from solo_margins.data.image_spec import ImageSpec, all_views
 
 DEVICES = ("gpu", "cpu")
 SECONDS_OF_SEARCH = 60.0
@@ -40,11 +40,10 @@ Augment = Callable[[Any], Sequence[Any]]
 """DALI's operators: from images to the views of a batch."""
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn a failed import of DALI into a sentence that says how to install it."""
+def require_dali() -> None:
+    """Raise ``ImportError`` with a sentence that says how to install DALI, where it is missing."""
     try:
-        yield
+        import nvidia.dali  # noqa: F401
     except ModuleNotFoundError as missing:
         if not str(missing.name).startswith("nvidia"):
             raise
@@ -80,16 +79,7 @@ def views(cfg: DictConfig) -> Augment:
                 f"augmentations.{number}.equalization is not available with data.format=dali: use "
                 "data.format=image_folder, or set its prob to 0."
             )
-    device = device_of(cfg)
-    return host.FullTransformPipeline(
-        [
-            host.NCropAugmentation(
-                host.build_transform_pipeline_dali(cfg.data.dataset, view, dali_device=device),
-                view.num_crops,
-            )
-            for view in cfg.augmentations
-        ]
-    )
+    return all_views(cfg, partial(host.build_transform_pipeline_dali, dali_device=device_of(cfg)))
 
 
 def classifier_crops(spec: ImageSpec) -> Augment:
@@ -153,9 +143,9 @@ class DALIBatches(EpochBatches):
         self.num_threads = max(1, num_threads)
         self.device = device
         self.indexed = indexed
-        with explained():
-            # A missing DALI or augmentation fails here and not in the first step.
-            make_augment()
+        require_dali()
+        # An augmentation that is not available fails here and not in the first step.
+        make_augment()
 
     def batches(self, epoch: int, first: int) -> Iterator[Any]:
         """Yield the batches of an epoch, beginning with batch ``first``."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig
 
+from solo_margins import host
 from solo_margins.config import setting, write
 from solo_margins.host.image_statistics import (
     IMAGENET_MEAN,
@@ -125,6 +127,21 @@ def complete_image_spec(cfg: DictConfig) -> None:
     for key, value in defaults.items():
         if setting(cfg, f"data.augmentations.{key}") is None:
             write(cfg, f"data.augmentations.{key}", value)
+
+
+def all_views(cfg: DictConfig, build: Callable[[str, DictConfig], Any]) -> Any:
+    """Return the transform of an image into all views of a pretraining configuration.
+
+    Args:
+        cfg: a parsed pretraining configuration.
+        build: solo-learn's function that makes the augmentations of one view.
+    """
+    return host.FullTransformPipeline(
+        [
+            host.NCropAugmentation(build(cfg.data.dataset, view), view.num_crops)
+            for view in cfg.augmentations
+        ]
+    )
 
 
 def resize_before_crop(size: int) -> int:
