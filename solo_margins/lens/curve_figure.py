@@ -18,7 +18,7 @@ from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
 from solo_margins.lens.curves import Series
 from solo_margins.losses import Margins
-from solo_margins.losses.checks import require_number, require_temperature
+from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, Range, require_number
 from solo_margins.losses.margins import FIELDS
 
 ENDINGS = (".png", ".pdf", ".svg")
@@ -54,9 +54,9 @@ class CurveSettings:
     output: Path = Path("lens_curves.png")
 
     def __post_init__(self) -> None:
-        require_temperature(self.temperature)
-        require_number("q", self.q, "a number in [0, 1]", low=0.0, high=1.0)
-        require_number("degrees", self.degrees, "a number in [0, 180]", low=0.0, high=180.0)
+        require_number("temperature", self.temperature, POSITIVE)
+        require_number("q", self.q, UP_TO_ONE)
+        require_number("degrees", self.degrees, Range("a number in [0, 180]", high=180.0))
 
 
 def parse(arguments: Sequence[str]) -> CurveSettings:

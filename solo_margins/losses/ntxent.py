@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from solo_margins.losses.checks import require_same_shape, require_temperature
+from solo_margins.losses.checks import POSITIVE, require_number, require_same_shape
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import Margins, require_margins
 from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
@@ -47,7 +47,7 @@ class MarginNTXentLoss(nn.Module):
         memory_bank_size: int | Sequence[int] = 0,
     ) -> None:
         super().__init__()
-        self.temperature = require_temperature(temperature)
+        self.temperature = require_number("temperature", temperature, POSITIVE)
         require_margins(margins)
         self.margins = margins
         size = _bank_size(memory_bank_size)

@@ -104,7 +104,9 @@ def test_wrong_kind_of_margins(loss):
 @pytest.mark.parametrize("value", [0, -3, 2.5, True, "8"])
 @pytest.mark.parametrize("loss", ["mocov3", "simclr"])
 def test_wrong_tile_size(loss, value):
-    with pytest.raises(ValueError, match=r"^tile_size must be None or an integer >= 1, got "):
+    with pytest.raises(
+        ValueError, match=r"^tile_size must be a whole number above 0 or None, got "
+    ):
         LOSSES[loss](tile_size=value)
 
 
