@@ -58,8 +58,8 @@ def announce_default(cfg: DictConfig) -> None:
     if host.pl.utilities.rank_zero_only.rank == 0:
         others = ", ".join(name for name in recipes if name != cfg.variant)
         print(
-            f"variant={cfg.variant}: no paper has margins for data={data}, so those of CIFAR-10 are "
-            f"used; other choices are variant=<one of {others}>.",
+            f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
+            f"other choices are variant=<one of {others}>.",
             flush=True,
         )
 

@@ -89,10 +89,10 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("value", [0, 0.0, -0.1, math.nan, math.inf, "0.1", None])
-def test_wrong_temperature(loss, value):
-    with pytest.raises(ValueError, match=r"^temperature must be a number > 0, got "):
-        LOSSES[loss](temperature=value)
+def test_wrong_temperature(loss):
+    for value in (0, 0.0, -0.1, math.nan, math.inf, "0.1", None):
+        with pytest.raises(ValueError, match=r"^temperature must be a number > 0, got "):
+            LOSSES[loss](temperature=value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

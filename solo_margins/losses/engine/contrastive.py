@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import plain
+from solo_margins.losses.capture import CapturedContrast, report
 from solo_margins.losses.engine.function import EngineLoss
 from solo_margins.losses.engine.geometry import Angles, angles_between, chord, positive_grad
 from solo_margins.losses.engine.objective import (
@@ -51,8 +52,7 @@ def contrastive_loss(
             weighted by the number of all ranks' rows, so that they count alike in it.
         tile_size: rows of the similarity matrix held at a time; None chooses.
     """
-    for observer in plain.observers:
-        observer(rows, rows if columns is None else columns, positives, spec)
+    report(CapturedContrast, rows, rows if columns is None else columns, positives, spec)
     matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
     if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
         return EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)

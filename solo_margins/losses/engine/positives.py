@@ -53,21 +53,6 @@ class Positives:
         return torch.cat([columns, own]), is_positive, is_negative.scatter(1, self.excluded, False)
 
 
-def masked_positives(is_positive: Tensor, is_negative: Tensor) -> Positives:
-    """Return the structure of two (N, M) masks; in every row some column is no negative."""
-
-    def numbers(mask: Tensor) -> tuple[Tensor, Tensor]:
-        most = int(mask.sum(dim=1).max())
-        marked, number = mask.int().sort(dim=1, descending=True, stable=True)
-        return number[:, :most], marked[:, :most].bool()
-
-    columns, valid = numbers(is_positive)
-    excluded, is_excluded = numbers(~is_negative)
-    excluded = torch.where(is_excluded, excluded, excluded[:, :1])
-    counted = int(is_positive.any(dim=1).sum())
-    return Positives(columns, valid, excluded, counted)
-
-
 def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positives:
     """Return the structure of query against key: each row's only positive is its own column."""
     columns = torch.arange(rows.start, rows.stop, device=device).unsqueeze(1)
