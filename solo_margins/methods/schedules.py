@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from solo_margins.losses.checks import NON_NEGATIVE, POSITIVE, require_choice, require_number
-from solo_margins.losses.margins import RANGES
+from solo_margins.losses.margins import RANGES, Margins
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
@@ -14,14 +14,8 @@ KINDS = ("constant", "linear", "cosine")
 POLARIZATION_WEIGHT = "polarization_weight"
 # Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
 FIELDS = {**RANGES, "curvature": POSITIVE, POLARIZATION_WEIGHT: NON_NEGATIVE}
-# Default start of a ramp: the value without effect. No finite curvature has none.
-NO_EFFECT = {
-    "angular": 0.0,
-    "subtractive": 0.0,
-    "positive_scale": 1.0,
-    "attenuation": 0.0,
-    POLARIZATION_WEIGHT: 0.0,
-}
+# Default start of a ramp. A curvature without effect is infinite, so that its start must be set.
+NO_EFFECT = {**asdict(Margins()), POLARIZATION_WEIGHT: 0.0}
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ def read_schedules(
             continue
         kind = require_choice(f"{place}.kind", entry.get("kind", "linear"), KINDS)
         end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
-        default = end if kind == "constant" else NO_EFFECT.get(field)
+        default = end if kind == "constant" else NO_EFFECT[field]
         start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
         epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), NON_NEGATIVE)
         schedules[field] = Schedule(kind, start, end, epochs)

@@ -77,7 +77,7 @@ def test_what_is_not_said_comes_from_the_settings():
         ({"angular": 3}, "method_kwargs.schedules.angular must hold kind, from, to, epochs, got 3"),
         (
             {"curvature": {"to": 2.0}},
-            "method_kwargs.schedules.curvature.from must be a number > 0, got None",
+            "method_kwargs.schedules.curvature.from must be a number > 0, got inf",
         ),
         (
             {"curvature": {"from": 2.0}},
