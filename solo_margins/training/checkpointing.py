@@ -97,11 +97,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             return chosen
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
         if resumed is not None and resumed.parent.resolve() == self.logdir.resolve():
-            before, settings = (
-                read_settings(resumed),
-                OmegaConf.to_container(self.cfg, resolve=True),
-            )
-            if before is not None and are_the_same_run(before, settings):  # type: ignore[arg-type]
+            before: Any = OmegaConf.to_container(read_settings(resumed) or OmegaConf.create({}))
+            now: Any = OmegaConf.to_container(self.cfg, resolve=True)
+            if are_the_same_run(before, now):
                 return resumed.name
         return fresh_name()
 

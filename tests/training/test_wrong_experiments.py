@@ -171,12 +171,12 @@ def test_settings_that_are_switched_off_pass(raw_config):
     [
         (
             "+variant=pos",
-            "variant=pos is a choice of --config-name mocov3_margin.yaml and has no effect in this "
-            "configuration: set method_kwargs.margins.positive_scale instead.",
+            "variant=pos is an option of --config-name mocov3_margin.yaml and has no effect in "
+            "this configuration: set method_kwargs.margins.positive_scale instead.",
         ),
         (
             "+margins.positive_scale=2",
-            "margins.positive_scale has no effect where it stands: write "
+            "margins.positive_scale has no effect: use "
             "method_kwargs.margins.positive_scale instead.",
         ),
     ],
