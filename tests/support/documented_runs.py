@@ -79,8 +79,8 @@ SHORTER = {
     "scripts/fuzz_losses.py": ("--cases", "24", "--processes", "1"),
     "scripts/prepare_tinyimagenet.py": (),
     "scripts/recipe_table.py": ("--check",),
-    "scripts/reproduce.py": _ONE_CELL,
-    "scripts/sweep.py": (*_FEW_STEPS, "--processes", "1"),
+    "scripts/reproduce": _ONE_CELL,
+    "scripts/results_table.py": (),
 }
 """By program, what is put behind a command to make it short."""
 
@@ -150,14 +150,14 @@ class Workshop:
         """Return the words to run for a command: real paths for its placeholders, and short."""
         program, arguments = command.program, command.arguments
         arguments = [self._filled(word, arguments) for word in arguments]
-        if "--multirun" in arguments or program == "scripts/sweep.py":
+        if "--multirun" in arguments:
             arguments = [re.sub(r"^seed=.*", "seed=1", word) for word in arguments]
         extra = list(SHORTER[program])
         if program == "main_pretrain.py" and " backbone" not in command.text:
             extra.append("backbone=narrow_resnet10")
         if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
             extra.append("data.format=image_folder")
-        if program == "scripts/reproduce.py":
+        if program == "scripts/reproduce":
             if "--table" in arguments:
                 kept = ROOT / "docs" / "results" / "study" / "results.jsonl"
                 (self.folder / "table").mkdir(exist_ok=True)
