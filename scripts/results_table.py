@@ -8,6 +8,7 @@ between its runs.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -56,9 +57,11 @@ def table(records: Iterable[results.Record], figures: list[str] | None = None) -
         figures: the quantities to show; by default every accuracy that is not of training images.
     """
     runs = list(results.latest(records).values())
-    known = dict.fromkeys(name for run in runs for name in run.figures)
+    measured = dict.fromkeys(
+        name for run in runs for name, value in run.figures.items() if math.isfinite(value)
+    )
     columns = figures or [
-        name for name in known if name.endswith("acc1") and not name.startswith("train")
+        name for name in measured if name.endswith("acc1") and not name.startswith("train")
     ]
     settings = differing(runs)
     groups: dict[tuple[str, ...], list[results.Record]] = {}

@@ -69,13 +69,12 @@ def main() -> None:
     if not arguments.table:
         targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
         failed = grid.run(targets, arguments.seeds, study, arguments.processes)
-    elif not study.file.exists():
+    if not failed and not study.file.exists():
         sys.exit(f"Error: there are no results at {study.file}.")
-    if study.file.exists():
-        for name, entries in chosen.items():
-            print(f"\n{_written(name, entries, arguments, study)}")
+    for name, entries in chosen.items() if study.file.exists() else ():
+        print(f"\n{_written(name, entries, arguments, study)}")
     if failed:
-        sys.exit(f"Error: {len(failed)} cells have failed: {'; '.join(failed)}.")
+        sys.exit(f"Error: failed cells: {'; '.join(failed)}.")
 
 
 def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -52,11 +53,12 @@ class Measured:
 
 
 def mean_and_std(numbers: Sequence[float]) -> Accuracy | None:
-    """Return both of some numbers; one number has no deviation, no number neither."""
+    """Return mean and standard deviation of numbers; one number, or a NaN, has no deviation."""
     if not numbers:
         return None
-    spread = statistics.stdev(numbers) if len(numbers) > 1 else None
-    return Accuracy(statistics.mean(numbers), spread)
+    mean = statistics.mean(numbers)
+    has_deviation = len(numbers) > 1 and math.isfinite(mean)
+    return Accuracy(mean, statistics.stdev(numbers) if has_deviation else None)
 
 
 def measured(entries: Iterable[Entry], seeds: Sequence[int], study: Study) -> list[Measured]:

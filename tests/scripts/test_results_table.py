@@ -36,6 +36,12 @@ def test_settings_that_differ_are_columns_and_seeds_are_not(python, tmp_path):
     ]
 
 
+def test_a_figure_that_is_not_finite_is_not_averaged_away():
+    runs = [run(2, 1, 90.0), run(2, 2, float("nan"))]
+    assert results_table.table(runs).splitlines()[2].endswith("| custom | 2 | nan |")
+    assert "val_acc1" not in results_table.table(runs[1:])
+
+
 def test_other_figures_can_be_asked_for():
     head, _, line = results_table.table([run(2, 1, 90.0)], ["train_loss", "absent"]).splitlines()
     assert head == "| kind | method | data | variant | runs | train_loss | absent |"
