@@ -28,10 +28,10 @@ def _modules_of_absent_packages():
         present = form()
     except HostNotFoundError:
         present = None
-        for part in ("host", "methods", "runner", "evaluation"):
+        for part in ("host", "data", "methods", "training", "evaluation"):
             yield f"tests/{part}/*"
         yield "solo_margins/methods/*"
-        yield "solo_margins/runner/*"
+        yield "solo_margins/training/*"
         yield "solo_margins/evaluation/*"
     folders = {"main": "solo_main", "pypi": "solo_1_0_2"}
     for other in folders.keys() - {present}:

@@ -26,8 +26,8 @@ class SoloMarginsSearchPathPlugin(SearchPathPlugin):
         if not _concerns_us():
             return
         import solo_margins
-        from solo_margins import configuration
+        from solo_margins import resolvers
 
         solo_margins.registry.register_when_host_loads()
-        configuration.install()
+        resolvers.install()
         search_path.append("solo-margins", "pkg://solo_margins.configs")

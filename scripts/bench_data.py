@@ -26,9 +26,9 @@ from PIL import Image
 from tqdm import tqdm
 
 from solo_margins import host
-from solo_margins.configuration import composed
-from solo_margins.runner.data import pretraining_data
-from solo_margins.runner.pretraining import parse
+from solo_margins.data.datamodule import pretraining_data
+from solo_margins.resolvers import composed
+from solo_margins.training.pretraining import parse
 
 
 class TakesImages(host.pl.LightningModule):

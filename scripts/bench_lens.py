@@ -21,11 +21,11 @@ import torch
 from tqdm import tqdm
 
 from solo_margins import host
-from solo_margins.configuration import composed
+from solo_margins.data.datamodule import pretraining_data
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LARGEST_DEFAULT_INTERVAL, LensSettings
-from solo_margins.runner.data import pretraining_data
-from solo_margins.runner.pretraining import build_method, parse
+from solo_margins.resolvers import composed
+from solo_margins.training.pretraining import build_method, parse
 
 BAR = 0.02
 

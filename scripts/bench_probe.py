@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from solo_margins import host, runner
-from solo_margins.configuration import composed
+from solo_margins import host, training
 from solo_margins.evaluation.probe import fast_probe
+from solo_margins.resolvers import composed
 
 QUIET = ["+enable_progress_bar=false", "+enable_model_summary=false"]
 GAP = 0.5
@@ -45,14 +45,14 @@ def timed(function: Any, *arguments: Any) -> tuple[Any, float]:
 def pretrained(config: str, seed: int, folder: str, settings: list[str]) -> Path:
     """Pretrain and return the checkpoint."""
     overrides = [f"seed={seed}", f"checkpoint.dir={folder}", *QUIET, *settings]
-    return silently(runner.pretrain, composed(config, overrides)).checkpoint
+    return silently(training.pretrain, composed(config, overrides)).checkpoint
 
 
 def compare(checkpoint: Path, folder: str, passes: list[int], settings: list[str]) -> Any:
     """Return accuracy and seconds of the slow probe, and of the fast one by number of passes."""
     named = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={folder}", *settings]
     cfg = composed("linear.yaml", [*named, *QUIET])
-    found, seconds = timed(runner.linear, cfg)
+    found, seconds = timed(training.linear, cfg)
     slow = (found.metrics["val_acc1"], seconds)
     print(f"{checkpoint.name}: slow {slow[0]:.2f} % in {seconds:.1f} s", flush=True)
     fast = {}

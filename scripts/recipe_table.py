@@ -12,7 +12,7 @@ from typing import Any
 
 from reproduce.papers import LINEAR_PROBING
 
-from solo_margins.recipes import CELLS, is_from_paper
+from solo_margins.recipes import RECIPES, is_from_paper
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
 BEGIN, END = "<!-- begin: scripts/recipe_table.py -->", "<!-- end -->"
@@ -47,7 +47,7 @@ def described(values: dict[str, Any]) -> str:
 def rows() -> Iterator[tuple[str, ...]]:
     """Yield method, data, variant, values, whose they are, and the paper's accuracy."""
     seen = set()
-    for method, by_data in CELLS.items():
+    for method, by_data in RECIPES.items():
         for data, by_variant in by_data.items():
             for variant, values in by_variant.items():
                 from_paper = is_from_paper(method, data, variant)
@@ -66,7 +66,9 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 def is_same_for_all_data(method: str, variant: str) -> bool:
     """Tell whether a variant has the same values whatever the data."""
-    cells = [by_variant[variant] for by_variant in CELLS[method].values() if variant in by_variant]
+    cells = [
+        by_variant[variant] for by_variant in RECIPES[method].values() if variant in by_variant
+    ]
     return variant != "baseline" and all(cell == cells[0] for cell in cells)
 
 

@@ -25,7 +25,7 @@ import torch
 from tqdm import tqdm
 
 from solo_margins import host
-from solo_margins.host.checkpoint_files import newest_readable
+from solo_margins.checkpoints import newest_readable
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS_AN_EPOCH = 8

@@ -1,7 +1,7 @@
-"""Backbones by name that solo-learn does not have; their stems depend on nothing but the name.
+"""Backbones that solo-learn does not have; their stems depend on their name alone.
 
-solo-learn changes the stem of any backbone whose name starts with ``resnet`` by the name of the
-data set; these names contain but do not start with it, so that a checkpoint always fits.
+solo-learn chooses the stem of every backbone whose name starts with ``resnet`` by the data set.
+These names do not start with it, so that a checkpoint always fits.
 """
 
 import difflib
@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from solo_margins.losses.checks import require_count
+
 
 class NarrowResNet(nn.Module):
-    """A residual network for small images and for processors without many cores.
+    """A narrow residual network for small images and CPUs with few cores.
 
-    The layout is that of ResNet-18, basic blocks in four stages behind a 3×3 stem without pooling,
-    at a fraction of its width.
+    The layout is that of ResNet-18, basic blocks in four stages after a 3×3 stem without pooling.
 
     Args:
         width: channels of the first stage; each further stage has twice as many.
         blocks: residual blocks of each stage.
-        stem_stride: 2 halves the image in the stem, which takes a quarter of the time.
+        stem_stride: 2 halves the image in the stem and takes a quarter of the time.
     """
 
     def __init__(
@@ -30,11 +31,7 @@ class NarrowResNet(nn.Module):
         super().__init__()
         from torchvision.models.resnet import BasicBlock
 
-        if not isinstance(width, int) or width < 1:
-            raise ValueError(
-                f"backbone.kwargs.width must be a whole number of at least 1, got {width!r}"
-            )
-
+        require_count("backbone.kwargs.width", width)
         self.conv1 = nn.Conv2d(3, width, kernel_size=3, stride=stem_stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
@@ -71,15 +68,14 @@ def narrow_resnet18(method: str | None = None, **kwargs: Any) -> NarrowResNet:
 
 
 def narrow_resnet10(method: str | None = None, **kwargs: Any) -> NarrowResNet:
-    """Return half of the depth of ``narrow_resnet18``: an epoch of small data in seconds."""
+    """Return a ``narrow_resnet18`` of half the depth."""
     return NarrowResNet(**{"blocks": (1, 1, 1, 1), **kwargs})
 
 
 def _small_image_resnet(depth: int, keeps_pool: bool) -> Callable[..., nn.Module]:
-    """Return the constructor of a ResNet whose 3×3 stem does not reduce the image.
+    """Return the constructor of a ResNet whose 3×3 stem keeps the size of the image.
 
-    With padding 1 the image keeps its size; solo-learn's own stem for CIFAR has padding 2, so that
-    the two differ by more than a name.
+    Its padding is 1; solo-learn's own stem for CIFAR has padding 2, so the two are different.
     """
 
     def backbone(method: str | None = None, **kwargs: Any) -> nn.Module:
@@ -97,6 +93,7 @@ def _small_image_resnet(depth: int, keeps_pool: bool) -> Callable[..., nn.Module
     return backbone
 
 
+# Name in solo-learn's table to constructor, called as ``constructor(method, **kwargs)``.
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     # 32 pixels, no pooling
     "cifar_resnet18": _small_image_resnet(18, keeps_pool=False),
@@ -104,22 +101,19 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     # 64 pixels, pooled once
     "pooled_resnet18": _small_image_resnet(18, keeps_pool=True),
     "pooled_resnet50": _small_image_resnet(50, keeps_pool=True),
-    # for processors without many cores
+    # for CPUs with few cores
     "narrow_resnet18": narrow_resnet18,
     "narrow_resnet10": narrow_resnet10,
 }
-"""Name in the host's table to constructor, which is called as ``constructor(method, **kwargs)``."""
 
-TIMM = "timm/"
-"""Begins the name of a model of timm."""
+TIMM = "timm/"  # prefix of timm's models
 
 
 def timm_backbone(name: str) -> Callable[..., nn.Module]:
-    """Return the constructor of a model of timm that returns features.
+    """Return the constructor of a timm model without its classifier.
 
     Args:
-        name: of the model, such as ``"resnet26d"``; arguments of the constructor go to
-            ``timm.create_model``.
+        name: the model, such as ``"resnet26d"``; its ``kwargs`` go to ``timm.create_model``.
 
     Raises:
         KeyError: timm has no model of that name.
@@ -131,7 +125,7 @@ def timm_backbone(name: str) -> Callable[..., nn.Module]:
 
     def backbone(method: str | None = None, **kwargs: Any) -> nn.Module:
         network: Any = timm.create_model(name, pretrained=False, num_classes=0, **kwargs)
-        # Some have a layer between the features that they count and those that they return.
+        # Some models have another layer after the features that num_features counts.
         network.num_features = getattr(network, "head_hidden_size", None) or network.num_features
         return network
 
@@ -139,16 +133,16 @@ def timm_backbone(name: str) -> Callable[..., nn.Module]:
 
 
 class BackboneTable(dict[str, Callable[..., nn.Module]]):
-    """Backbones by name, and behind ``timm/`` all of timm's models."""
+    """Backbones by name; names that start with ``timm/`` are all of timm's models."""
 
     def __missing__(self, name: str) -> Callable[..., nn.Module]:
-        """Return the constructor of a model of timm."""
+        """Return the constructor of a timm model."""
         if not str(name).startswith(TIMM):
             raise KeyError(name)
         return timm_backbone(name.removeprefix(TIMM))
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether there is such a backbone."""
+        """Return whether there is such a backbone."""
         try:
             self[name]  # type: ignore[index]
         except (KeyError, ImportError):
@@ -157,7 +151,7 @@ class BackboneTable(dict[str, Callable[..., nn.Module]]):
 
 
 def complaint_about(name: str) -> str | None:
-    """Return what is wrong with the name of a model of timm, None for any other name."""
+    """Return an error message for an unavailable timm model, None for any other name."""
     if not name.startswith(TIMM):
         return None
     try:
@@ -167,10 +161,10 @@ def complaint_about(name: str) -> str | None:
             f"backbone.name={name} needs timm, which is not installed: run `pip install timm`, or "
             '`pip install ".[train]"` in the folder of solo-margins.'
         )
-    wanted = name.removeprefix(TIMM)
-    if timm.is_model(wanted):
+    model = name.removeprefix(TIMM)
+    if timm.is_model(model):
         return None
-    close = difflib.get_close_matches(wanted, timm.list_models(), n=3)
-    return f"backbone.name={name}: timm {timm.__version__} has no model {wanted!r}" + (
+    close = difflib.get_close_matches(model, timm.list_models(), n=3)
+    return f"backbone.name={name}: timm {timm.__version__} has no model {model!r}" + (
         f"; did you mean {' or '.join(close)}?" if close else "."
     )

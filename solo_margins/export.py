@@ -1,20 +1,21 @@
-"""Takes a pretrained backbone away: weights for a plain model of torchvision or timm, and a card.
+"""Exports a pretrained backbone as weights for a plain model of torchvision or timm, with a card.
 
     python -m solo_margins.export trained_models/mocov3_margin/<run> --to torchvision
 
-What is written loads with ``strict=True`` and gives the same features; both are checked before
-anything is written.
+The weights load with ``strict=True`` and give the same features; both are checked before anything
+is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,142 +25,120 @@ from torch import nn
 
 from solo_margins import host
 from solo_margins.backbones import BACKBONES, TIMM
-from solo_margins.host.recipe import ImageRecipe, recipe_of
+from solo_margins.checkpoints import find_checkpoint, read_settings
+from solo_margins.cli import run_cli, user_errors
+from solo_margins.config import setting
+from solo_margins.data.image_spec import ImageSpec, image_spec
 from solo_margins.host.versions import versions
 from solo_margins.logged_metrics import logged_accuracies
-from solo_margins.runner.checkpoints import find_checkpoint, pretrained_backbone, pretraining_args
-from solo_margins.runner.program import explained, run_as_program
-from solo_margins.runner.settings import setting
 
+# Target to the file with the weights.
 TARGETS = {
     "torchvision": "backbone.pth",
     "timm": "model.safetensors",
     "safetensors": "backbone.safetensors",
 }
-"""What can be exported to, and the file with the weights."""
-TOLERANCE = 1e-6
-"""Of features, relative to the largest one."""
+TOLERANCE = 1e-6  # of features, relative to the largest one
 ONLINE = {"val_acc1": "online linear classifier", "val_knn_acc1": "online kNN"}
 
 
 @dataclass
-class Plain:
-    """A model without weights, and the lines of Python that make it."""
+class PlainModel:
+    """A model of torchvision, timm or this package, and the lines of Python that build it."""
 
     network: nn.Module
-    imports: list[str]
-    construction: str
-    changes: list[str] = field(default_factory=list)
+    library: str
+    lines: list[str]
 
-    def follow(self, backbone: nn.Module, names: Sequence[str]) -> None:
-        """Take over layers, such as the stem, in which the backbone differs."""
+    def copy_layers(self, backbone: nn.Module, names: Sequence[str]) -> None:
+        """Replace layers, such as the stem, in which the backbone differs."""
         for name in names:
-            wanted = getattr(backbone, name)
-            if repr(getattr(self.network, name)) != repr(wanted):
-                # Layers are written as they are constructed: Conv2d(3, 64, kernel_size=…).
-                self.changes.append(f"model.{name} = nn.{wanted!r}")
-                setattr(self.network, name, _without_weights(wanted))
+            layer = getattr(backbone, name)
+            if repr(getattr(self.network, name)) != repr(layer):
+                # The repr of a layer is its constructor: Conv2d(3, 64, kernel_size=…).
+                self.lines.append(f"model.{name} = nn.{layer!r}")
+                setattr(self.network, name, copy.deepcopy(layer))
 
-    def program(self, load: Sequence[str]) -> str:
-        """Return the program that makes the model and loads its weights by an import and a line."""
-        imports = [load[0], *self.imports, *(["from torch import nn"] if self.changes else [])]
-        return "\n".join([*sorted(imports), "", self.construction, *self.changes, load[1]])
-
-
-def _without_weights(layer: nn.Module) -> nn.Module:
-    """Return a new layer of the same kind."""
-    if isinstance(layer, nn.Conv2d):
-        return nn.Conv2d(
-            layer.in_channels,
-            layer.out_channels,
-            layer.kernel_size,  # type: ignore[arg-type]
-            layer.stride,  # type: ignore[arg-type]
-            layer.padding,  # type: ignore[arg-type]
-            bias=layer.bias is not None,
-        )
-    return nn.Identity()
+    def program(self, load: tuple[str, str]) -> str:
+        """Return the program that builds the model and loads its weights."""
+        imports = [load[0], self.library, *(["from torch import nn"] if self.lines[1:] else [])]
+        return "\n".join([*sorted(imports), "", *self.lines, load[1]])
 
 
 def _arguments(kwargs: dict[str, Any]) -> str:
     return "".join(f", {name}={value!r}" for name, value in kwargs.items())
 
 
-def _torchvision(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> Plain | None:
+def _torchvision(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> PlainModel | None:
     import torchvision
 
-    depth = name.rpartition("resnet")[2]
-    if not isinstance(backbone, torchvision.models.ResNet) or not depth.isdecimal():
+    constructor = f"resnet{name.rpartition('resnet')[2]}"
+    if not isinstance(backbone, torchvision.models.ResNet) or not hasattr(
+        torchvision.models, constructor
+    ):
         return None
-    constructor = f"resnet{depth}"
     network = getattr(torchvision.models, constructor)(**kwargs)
-    plain = Plain(
-        network,
-        ["from torchvision import models"],
-        f"model = models.{constructor}(weights=None{_arguments(kwargs)})",
-    )
-    plain.follow(backbone, ("conv1", "maxpool", "fc"))
-    return plain
+    line = f"model = models.{constructor}(weights=None{_arguments(kwargs)})"
+    model = PlainModel(network, "from torchvision import models", [line])
+    model.copy_layers(backbone, ("conv1", "maxpool", "fc"))
+    return model
 
 
-def _timm(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> Plain | None:
+def _timm(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> PlainModel | None:
     import timm
 
-    if name.startswith(TIMM):
-        architecture = name.removeprefix(TIMM)
-    elif hasattr(backbone, "layer4"):
+    is_resnet = not name.startswith(TIMM) and hasattr(backbone, "layer4")
+    if is_resnet:
         architecture = f"resnet{name.rpartition('resnet')[2]}"
+    elif name.startswith(TIMM):
+        architecture = name.removeprefix(TIMM)
     else:
         architecture = str((getattr(backbone, "pretrained_cfg", None) or {}).get("architecture"))
     if not timm.is_model(architecture):
         return None
     network = timm.create_model(architecture, pretrained=False, num_classes=0, **kwargs)
-    plain = Plain(
-        network,
-        ["import timm"],
-        f"model = timm.create_model({architecture!r}, num_classes=0{_arguments(kwargs)})",
-    )
-    if not name.startswith(TIMM) and hasattr(backbone, "layer4"):
-        plain.follow(backbone, ("conv1", "maxpool"))
-    return plain
+    line = f"model = timm.create_model({architecture!r}, num_classes=0{_arguments(kwargs)})"
+    model = PlainModel(network, "import timm", [line])
+    if is_resnet:
+        model.copy_layers(backbone, ("conv1", "maxpool"))
+    return model
 
 
-def _ours(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> Plain | None:
+def _ours(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> PlainModel | None:
     if name not in BACKBONES:
         return None
-    return Plain(
-        BACKBONES[name](None, **kwargs),
-        ["from solo_margins.backbones import BACKBONES"],
-        f"model = BACKBONES[{name!r}](None{_arguments(kwargs)})",
-    )
+    line = f"model = BACKBONES[{name!r}](None{_arguments(kwargs)})"
+    library = "from solo_margins.backbones import BACKBONES"
+    return PlainModel(BACKBONES[name](None, **kwargs), library, [line])
 
 
-MAKERS: dict[str, tuple[Callable[..., Plain | None], ...]] = {
+# Target to the functions that may build its model; the first that can does.
+BUILDERS: dict[str, tuple[Callable[..., PlainModel | None], ...]] = {
     "torchvision": (_torchvision,),
     "timm": (_timm,),
     "safetensors": (_torchvision, _timm, _ours),
 }
-"""What can make the plain model for each target, the first that can."""
 
 
-def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -> Plain:
-    """Return a plain model that a backbone's weights fit and that gives the same features.
+def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -> PlainModel:
+    """Return a plain model with the weights and the features of a backbone.
 
     Raises:
-        ValueError: the target has no such model.
+        ValueError: the target library has no such model.
     """
     name = str(args.backbone.name)
     kwargs: Any = OmegaConf.to_container(args.backbone.get("kwargs") or OmegaConf.create({}))
-    for make in MAKERS[target]:
+    for build in BUILDERS[target]:
         try:
-            plain = make(name, kwargs, backbone)
-            if plain is not None and _is_same(plain.network, backbone, size):
-                return plain
-        # A library may refuse arguments that solo-learn's variant of a model takes.
+            model = build(name, kwargs, backbone)
+            if model is not None and _is_same(model.network, backbone, size):
+                return model
+        # A library may reject arguments that solo-learn's variant of a model accepts.
         except (RuntimeError, TypeError):
             continue
     raise ValueError(
-        f"--to {target}: it has no model with the weights of backbone.name={name}"
-        + ("; --to safetensors writes them as they are." if target != "safetensors" else ".")
+        f"--to {target}: {target} has no model for the weights of backbone.name={name}"
+        + ("; --to safetensors writes them unchanged." if target != "safetensors" else ".")
     )
 
 
@@ -184,30 +163,31 @@ def export(
     Args:
         checkpoint: a pretraining checkpoint, or the folder of its run.
         target: ``"torchvision"``, ``"timm"`` or ``"safetensors"``.
-        output: the folder to write, which must not exist yet.
-        accuracies: what the card says besides what the run has logged, by name.
+        output: the folder to write; it must not exist.
+        accuracies: name to value, for the card, besides those that the run logged.
 
     Raises:
         ValueError: there is no such model, or the folder exists.
     """
     path = find_checkpoint(checkpoint, named="")
-    args = pretraining_args(path)
-    if setting(args, "backbone.name") is None:
+    args = read_settings(path)
+    if args is None or setting(args, "backbone.name") is None:
         raise ValueError(
-            f"{path.parent / 'args.json'} should say which backbone {path} holds, but does not."
+            f"The backbone of {path} is unknown: {path.parent / 'args.json'} has no backbone.name."
         )
     folder = Path(output) if output is not None else Path(f"{path.parent.name}-{target}")
     if folder.exists():
-        raise ValueError(f"--output {folder} exists: name a folder that does not.")
-    backbone = pretrained_backbone(args, path, args)
-    images = recipe_of(args)
-    plain = plain_model(target, args, backbone, images.size if images else 224)
+        raise ValueError(f"--output {folder} already exists: choose another folder.")
+    backbone = host.build_backbone(args)
+    host.load_backbone(backbone, path)
+    images = image_spec(args)
+    model = plain_model(target, args, backbone, images.size if images else 224)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name until all of it is there.
+    # Under a temporary name until it is complete.
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         load = _write_weights(backbone, target, unfinished)
-        card = _card(path, args, images, plain.program(load), accuracies or {})
+        card = _card(path, args, images, model.program(load), accuracies or {})
         (unfinished / "README.md").write_text(card)
         settings = OmegaConf.to_container(args, resolve=True)
         (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
@@ -237,16 +217,16 @@ def _write_weights(backbone: nn.Module, target: str, folder: Path) -> tuple[str,
 def _card(
     checkpoint: Path,
     args: DictConfig,
-    images: ImageRecipe | None,
+    images: ImageSpec | None,
     program: str,
     accuracies: dict[str, str],
 ) -> str:
     rows = {
         "method": args.method,
         "backbone": args.backbone.name,
-        "margins": _given(args, "method_kwargs.margins"),
-        "schedules": _given(args, "method_kwargs.schedules"),
-        "polarization": _given(args, "method_kwargs.polarization"),
+        "margins": _listed(args, "method_kwargs.margins"),
+        "schedules": _listed(args, "method_kwargs.schedules"),
+        "polarization": _listed(args, "method_kwargs.polarization"),
         "data": setting(args, "data.name") or args.data.dataset,
         "epochs": args.max_epochs,
         "batch size": args.optimizer.batch_size,
@@ -256,8 +236,7 @@ def _card(
     if images is not None:
         rows["images"] = f"{images.size} × {images.size} pixels, RGB from 0 to 1"
         rows["mean"], rows["standard deviation"] = list(images.mean), list(images.std)
-    found = {**_logged(checkpoint.parent, setting(args, "log_dir")), **accuracies}
-    measured = {name: value for name, value in found.items() if value}
+    measured = {**_logged(checkpoint.parent, setting(args, "log_dir")), **accuracies}
     made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     return "\n".join(
         [
@@ -276,7 +255,7 @@ def _card(
             "| accuracy | % |",
             "|---|---:|",
             *(f"| {name} | {value} |" for name, value in measured.items()),
-            *(["| none was measured | |"] if not measured else []),
+            *(["| not measured | |"] if not measured else []),
             "",
             f"Exported from `{checkpoint.name}` with {made_with}.",
             "",
@@ -284,8 +263,8 @@ def _card(
     )
 
 
-def _given(args: DictConfig, key: str) -> str | None:
-    """Return settings as text, None where there are none."""
+def _listed(args: DictConfig, key: str) -> str | None:
+    """Return a group of settings as text, or None if it is empty."""
     value = setting(args, key)
     if not OmegaConf.is_config(value) or not value:
         return None
@@ -293,7 +272,7 @@ def _given(args: DictConfig, key: str) -> str | None:
 
 
 def _logged(folder: Path, log_dir: Any) -> dict[str, str]:
-    """Return the last accuracies that a run has logged."""
+    """Return the last accuracies that a run logged."""
     logged = logged_accuracies(folder, [], log_dir)
     return {
         f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
@@ -303,18 +282,18 @@ def _logged(folder: Path, log_dir: Any) -> dict[str, str]:
 
 
 def _accuracy(text: str) -> tuple[str, str]:
-    name, equals, value = text.rpartition("=")
+    name, _, value = text.rpartition("=")
     try:
         float(value)
     except ValueError:
-        equals = ""
-    if not equals or not name:
+        name = ""
+    if not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=number")
     return name, value
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Export what the arguments of a command line name."""
+    """Export the checkpoint that the command line names."""
     parser = argparse.ArgumentParser(
         prog="python -m solo_margins.export", description=(__doc__ or "").splitlines()[0]
     )
@@ -327,14 +306,14 @@ def main(arguments: Sequence[str]) -> None:
         action="append",
         default=[],
         metavar="NAME=NUMBER",
-        help="goes into the card, such as 'linear probe=71.2'",
+        help="an accuracy for the card, such as 'linear probe=71.2'",
     )
-    given = parser.parse_args(arguments)
-    with explained():
-        folder = export(given.checkpoint, given.to, given.output, dict(given.accuracy))
-    print(f"Weights: {folder / TARGETS[given.to]}\nModel card: {folder / 'README.md'}")
+    options = parser.parse_args(arguments)
+    with user_errors():
+        folder = export(options.checkpoint, options.to, options.output, dict(options.accuracy))
+    print(f"Weights: {folder / TARGETS[options.to]}\nModel card: {folder / 'README.md'}")
 
 
 if __name__ == "__main__":
     host.load()
-    run_as_program(main, sys.argv[1:])
+    run_cli(main, sys.argv[1:])

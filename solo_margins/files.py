@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and files of lines that survive a crash."""
+"""Writes files completely or not at all, and reads and appends to files of lines."""
 
 from __future__ import annotations
 
@@ -12,28 +12,21 @@ from typing import TypeVar
 
 Parsed = TypeVar("Parsed")
 
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
-"""What parsing a line of unexpected content may raise."""
+# Errors of parsing a line with unexpected content.
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 @contextlib.contextmanager
 def complete_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which is renamed to ``path`` at the end.
 
-    Where writing fails nothing is left behind, and an older file stays as it is.
+    If writing fails, nothing is left over and an older file is unchanged.
 
     Args:
-        path: of the file; missing folders above it are made.
+        path: the file; missing folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays last: it tells matplotlib which kind of picture to write.
+    # The suffix stays last: matplotlib chooses the format by it.
     unfinished = path.with_name(f".{os.getpid()}.partial{path.suffix}")
     try:
         yield unfinished
@@ -43,11 +36,11 @@ def complete_file(path: Path) -> Iterator[Path]:
 
 
 def output_path(text: str, endings: Sequence[str]) -> Path:
-    """Return where to write to, or raise ``ValueError`` with a sentence.
+    """Return the path of an output file, or raise ``ValueError`` if it cannot be one.
 
     Args:
-        text: the path that the user gave.
-        endings: those that can be written, with their dots.
+        text: the path from the user.
+        endings: the allowed suffixes, with their dots.
     """
     path = Path(text)
     if path.suffix.lower() not in endings:
@@ -59,34 +52,34 @@ def output_path(text: str, endings: Sequence[str]) -> Path:
 
 
 def put_in_place(unfinished: Path, final: Path) -> None:
-    """Give a file its final name once its content is on the disk, not in memory only."""
+    """Give a file its final name after its content has reached the disk."""
     with open(unfinished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(unfinished, final)
 
 
 def open_for_appending(path: Path) -> int:
-    """Return the descriptor of a file to append to; folder and file are made where missing."""
+    """Return the descriptor of a file to append to; a missing folder or file is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
 
 
 def append_line(path: Path, line: str, sync: bool = False) -> None:
-    """Add a line to a file, which several processes may do at the same time.
+    """Append a line to a file; several processes may do so at the same time.
 
-    A line is there as a whole or not at all, also when the disk is full, and does not continue one
-    that another program has left half-written.
+    A line is written completely or not at all, also when the disk is full, and never continues a
+    half-written one.
 
     Args:
-        path: of the file; folder and file are made where they are missing.
-        line: without its end.
+        path: the file; a missing folder or file is created.
+        line: the text, without newline.
         sync: wait until the line is on the disk.
     """
     content = line.encode() + b"\n"
     file = open_for_appending(path)
     try:
         with contextlib.suppress(OSError):
-            # Some network file systems have no locks; a line is still one write.
+            # Some network file systems have no locks; a line is still a single write.
             fcntl.flock(file, fcntl.LOCK_EX)
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
@@ -101,24 +94,24 @@ def append_line(path: Path, line: str, sync: bool = False) -> None:
 
 
 def read_lines(path: Path, parse: Callable[[bytes], Parsed]) -> tuple[list[Parsed], list[str]]:
-    """Return what could be read of a file, and a sentence for each line that could not.
+    """Return the parsed lines of a file, and a message for each unreadable line.
 
     Args:
-        path: of the file; empty lines are ignored.
-        parse: a line to what it means; fails with ``ValueError``, ``TypeError`` or the like.
+        path: the file; empty lines are ignored.
+        parse: parses a line; raises ``ValueError``, ``TypeError`` or the like.
 
     Raises:
         FileNotFoundError: there is no such file.
     """
-    found, problems = [], []
+    parsed, problems = [], []
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found.append(parse(line))
+            parsed.append(parse(line))
         except UNREADABLE as reason:
-            # A complete line ends with a newline, so that the last part is empty.
+            # A complete last line ends with a newline: the last part is empty.
             state = "half-written" if number == len(lines) else f"unreadable ({reason})"
             problems.append(f"{path}: line {number} is {state} and left out.")
-    return found, problems
+    return parsed, problems

@@ -1,120 +1,73 @@
 """The papers' experiments by method, data set and variant, as configurations Hydra can select.
 
-A recipe names its data and its variant; ``recipe/<method>`` has one entry for each pair that is
-defined, called ``<data>-<variant>``. Asking for any other pair fails and lists those that exist.
+The config group ``recipe/<method>`` has one entry ``<data>-<variant>`` for each defined pair.
+Asking for any other pair fails and lists the existing ones.
 """
 
-import copy
 from typing import Any
 
 Values = dict[str, Any]
+Variants = dict[str, Values]
 
-# Understanding Contrastive Learning Through the Lens of Margins, appendix A: m1 and m2, s, and s
-# with c. ImageNet: appendix B.2.
-_PAPER: dict[str, dict[str, dict[str, Values]]] = {
+
+def _contrastive(
+    pos_curv: tuple[float, float],
+    pos: float | None = None,
+    margins: tuple[float, float] | None = None,
+) -> Variants:
+    """Return the margins of each variant: s and c, s alone, and m1 and m2."""
+    found: Variants = {"baseline": {}}
+    if margins is not None:
+        found["margins"] = {"angular": margins[0], "subtractive": margins[1]}
+    if pos is not None:
+        found["pos"] = {"positive_scale": pos}
+    found["pos_curv"] = {"positive_scale": pos_curv[0], "curvature": pos_curv[1]}
+    return found
+
+
+def _positives_only(curvature: float) -> Variants:
+    return {"baseline": {}, "curv": {"curvature": curvature}}
+
+
+# Understanding Contrastive Learning Through the Lens of Margins, appendix A (ImageNet: B.2).
+_PAPER: dict[str, dict[str, Variants]] = {
     "mocov3_margin": {
-        "cifar10": {
-            "baseline": {},
-            "margins": {"angular": 0.1, "subtractive": 0.4},
-            "pos": {"positive_scale": 20.0},
-            "pos_curv": {"positive_scale": 20.0, "curvature": 0.7},
-        },
-        "cifar100": {
-            "baseline": {},
-            "margins": {"angular": 0.5, "subtractive": 0.7},
-            "pos": {"positive_scale": 20.0},
-            "pos_curv": {"positive_scale": 40.0, "curvature": 1.0},
-        },
-        "stl10": {
-            "baseline": {},
-            "margins": {"angular": 0.4, "subtractive": 0.6},
-            "pos": {"positive_scale": 40.0},
-            "pos_curv": {"positive_scale": 40.0, "curvature": 2.5},
-        },
-        "tinyimagenet": {
-            "baseline": {},
-            "margins": {"angular": 0.1, "subtractive": 0.4},
-            "pos": {"positive_scale": 20.0},
-            "pos_curv": {"positive_scale": 40.0, "curvature": 2.5},
-        },
-        "imagenet": {
-            "baseline": {},
-            "pos_curv": {"positive_scale": 10.0, "curvature": 1.5},
-        },
+        "cifar10": _contrastive(margins=(0.1, 0.4), pos=20.0, pos_curv=(20.0, 0.7)),
+        "cifar100": _contrastive(margins=(0.5, 0.7), pos=20.0, pos_curv=(40.0, 1.0)),
+        "stl10": _contrastive(margins=(0.4, 0.6), pos=40.0, pos_curv=(40.0, 2.5)),
+        "tinyimagenet": _contrastive(margins=(0.1, 0.4), pos=20.0, pos_curv=(40.0, 2.5)),
+        "imagenet": _contrastive(pos_curv=(10.0, 1.5)),
     },
     "simclr_margin": {
-        "cifar10": {
-            "baseline": {},
-            "margins": {"angular": 0.5, "subtractive": 0.4},
-            "pos": {"positive_scale": 1.125},
-            "pos_curv": {"positive_scale": 2.5, "curvature": 0.7},
-        },
-        "cifar100": {
-            "baseline": {},
-            "margins": {"angular": 0.6, "subtractive": 0.6},
-            "pos": {"positive_scale": 1.0625},
-            "pos_curv": {"positive_scale": 2.0, "curvature": 0.7},
-        },
-        "stl10": {
-            "baseline": {},
-            "margins": {"angular": 0.0, "subtractive": 0.2},
-            "pos": {"positive_scale": 1.0625},
-            "pos_curv": {"positive_scale": 1.25, "curvature": 0.7},
-        },
-        "tinyimagenet": {
-            "baseline": {},
-            "margins": {"angular": 0.0, "subtractive": 0.8},
-            "pos": {"positive_scale": 1.0625},
-            "pos_curv": {"positive_scale": 1.125, "curvature": 1.0},
-        },
-        "imagenet": {
-            "baseline": {},
-            "pos_curv": {"positive_scale": 2.0, "curvature": 1.0},
-        },
+        "cifar10": _contrastive(margins=(0.5, 0.4), pos=1.125, pos_curv=(2.5, 0.7)),
+        "cifar100": _contrastive(margins=(0.6, 0.6), pos=1.0625, pos_curv=(2.0, 0.7)),
+        "stl10": _contrastive(margins=(0.0, 0.2), pos=1.0625, pos_curv=(1.25, 0.7)),
+        "tinyimagenet": _contrastive(margins=(0.0, 0.8), pos=1.0625, pos_curv=(1.125, 1.0)),
+        "imagenet": _contrastive(pos_curv=(2.0, 1.0)),
     },
     "byol_curv": {
-        "cifar10": {"baseline": {}, "curv": {"curvature": 1.0}},
-        "cifar100": {"baseline": {}, "curv": {"curvature": 2.5}},
-        "stl10": {"baseline": {}, "curv": {"curvature": 5.0}},
-        "tinyimagenet": {"baseline": {}, "curv": {"curvature": 2.5}},
+        "cifar10": _positives_only(curvature=1.0),
+        "cifar100": _positives_only(curvature=2.5),
+        "stl10": _positives_only(curvature=5.0),
+        "tinyimagenet": _positives_only(curvature=2.5),
     },
 }
 
 # No paper has these data. Margins, and the curvature of methods without negatives, are the paper's
 # for CIFAR-10. Scales on the digits are small, because training there is short. ImageNet-100 takes
 # ImageNet's scales.
-_OURS: dict[str, dict[str, dict[str, Values]]] = {
+_OURS: dict[str, dict[str, Variants]] = {
     "mocov3_margin": {
-        "digits": {
-            "baseline": {},
-            "margins": {"angular": 0.1, "subtractive": 0.4},
-            "pos": {"positive_scale": 1.25},
-            "pos_curv": {"positive_scale": 1.25, "curvature": 1.0},
-        },
-        "imagenet100": {
-            "baseline": {},
-            "margins": {"angular": 0.1, "subtractive": 0.4},
-            "pos": {"positive_scale": 10.0},
-            "pos_curv": {"positive_scale": 10.0, "curvature": 1.5},
-        },
+        "digits": _contrastive(margins=(0.1, 0.4), pos=1.25, pos_curv=(1.25, 1.0)),
+        "imagenet100": _contrastive(margins=(0.1, 0.4), pos=10.0, pos_curv=(10.0, 1.5)),
     },
     "simclr_margin": {
-        "digits": {
-            "baseline": {},
-            "margins": {"angular": 0.5, "subtractive": 0.4},
-            "pos": {"positive_scale": 1.125},
-            "pos_curv": {"positive_scale": 1.25, "curvature": 1.0},
-        },
-        "imagenet100": {
-            "baseline": {},
-            "margins": {"angular": 0.5, "subtractive": 0.4},
-            "pos": {"positive_scale": 1.0625},
-            "pos_curv": {"positive_scale": 2.0, "curvature": 1.0},
-        },
+        "digits": _contrastive(margins=(0.5, 0.4), pos=1.125, pos_curv=(1.25, 1.0)),
+        "imagenet100": _contrastive(margins=(0.5, 0.4), pos=1.0625, pos_curv=(2.0, 1.0)),
     },
     "byol_curv": {
-        "digits": {"baseline": {}, "curv": {"curvature": 1.0}},
-        "imagenet100": {"baseline": {}, "curv": {"curvature": 1.0}},
+        "digits": _positives_only(curvature=1.0),
+        "imagenet100": _positives_only(curvature=1.0),
     },
 }
 
@@ -146,42 +99,42 @@ _LIKE = {
 }
 
 
-def _cells() -> dict[str, dict[str, dict[str, Values]]]:
-    found: dict[str, dict[str, dict[str, Values]]] = {}
+def _recipes() -> dict[str, dict[str, Variants]]:
+    found: dict[str, dict[str, Variants]] = {}
     for method, by_data in _PAPER.items():
         by_data = {**by_data, **_OURS[method]}
-        # Somebody's own images: begin with what works on the small data here.
+        # Users' own images start with what works on the small data here.
         by_data["folder"] = by_data["digits"]
         found[method] = {
             data: {variant: {"margins": margins} for variant, margins in by_variant.items()}
             for data, by_variant in by_data.items()
         }
-    for method, relative in _LIKE.items():
-        found[method] = copy.deepcopy(found[relative])
-    for by_variant in found["simclr_margin"].values():
-        by_variant.update(copy.deepcopy(_SECOND_PAPER))
+    found |= {method: found[relative] for method, relative in _LIKE.items()}
+    found["simclr_margin"] = {
+        data: {**by_variant, **_SECOND_PAPER} for data, by_variant in found["simclr_margin"].items()
+    }
     return found
 
 
-CELLS = _cells()
-"""Method to data to variant to the settings in ``method_kwargs`` that make this cell."""
+# Method to data to variant to its settings in ``method_kwargs``.
+RECIPES = _recipes()
 
 
 def is_from_paper(method: str, data: str, variant: str) -> bool:
-    """Tell whether a paper gives the values of a cell; otherwise they are ours."""
+    """Return whether a paper gives the values of a recipe; otherwise they are ours."""
     return variant in _PAPER.get(method, {}).get(data, {})
 
 
 def are_data_of_papers(data: str) -> bool:
-    """Tell whether a paper gives margins for a data set."""
+    """Return whether a paper gives margins for a data set."""
     return any(data in by_data for by_data in _PAPER.values())
 
 
 def default_variant(method: str, data: str) -> str:
-    """Return the variant of a method and data where none is chosen.
+    """Return the default variant of a method on a data set.
 
-    Where the papers define no cell that is their margins for CIFAR-10: no study supports a scale
-    there.
+    For data that no paper uses it is the paper's margins for CIFAR-10, because no study supports a
+    scale there.
 
     Example:
         >>> default_variant("mocov3_margin", "stl10"), default_variant("byol_curv", "stl10")
@@ -189,18 +142,18 @@ def default_variant(method: str, data: str) -> str:
         >>> default_variant("mocov3_margin", "folder"), default_variant("byol_curv", "folder")
         ('margins', 'curv')
     """
-    if "curv" in CELLS[method]["cifar10"]:
+    if "curv" in RECIPES[method]["cifar10"]:
         return "curv"
     return "pos_curv" if are_data_of_papers(data) else "margins"
 
 
 # The margins paper probes ImageNet as MoCo v3 does (its main_lincls.py), with crops from 0.08
-# whatever those of the pretraining were.
+# independent of the crops in pretraining.
 _PROBE_ON = {"imagenet": {"max_epochs": 90, "lr": 0.1, "crop_min_scale": 0.08}}
 
 
 def probe_setting(data: str | None, name: str, default: Any) -> Any:
-    """Return a setting of the linear probe on some data, or the default for all other data.
+    """Return a setting of the linear probe on a data set, or the default for all other data.
 
     Example:
         >>> probe_setting("imagenet", "max_epochs", 100), probe_setting("cifar10", "lr", 1.0)
@@ -210,10 +163,10 @@ def probe_setting(data: str | None, name: str, default: Any) -> Any:
 
 
 def cell_name(method: str, data: str, variant: str | None) -> str:
-    """Return the name of a cell in the group ``recipe/<method>``; no variant means the default.
+    """Return the name of a recipe in the group ``recipe/<method>``; None is the default variant.
 
-    Hydra answers a name that does not exist with a list of those that do; so the name of a cell
-    that is not defined says why.
+    Hydra reports an unknown name together with the known ones, so the name of an undefined recipe
+    says what is wrong with it.
 
     Example:
         >>> cell_name("byol_curv", "cifar10", "curv")
@@ -223,22 +176,22 @@ def cell_name(method: str, data: str, variant: str | None) -> str:
     """
     variant = variant or default_variant(method, data)
     name = f"{data}-{variant}"
-    if variant in CELLS[method].get(data, {}):
+    if variant in RECIPES[method].get(data, {}):
         return name
     return f"{name} (a combination that neither the papers nor solo-margins define)"
 
 
 def store_recipes() -> None:
-    """Make every cell selectable as ``recipe/<method>: <data>-<variant>``.
+    """Register every recipe with Hydra as ``recipe/<method>: <data>-<variant>``.
 
-    A cell says which variant it is, because that of the default depends on the data.
+    A recipe also sets ``variant``, because the default variant depends on the data.
     """
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
-    if CELLS.keys() <= store.repo.get("recipe", {}).keys():
+    if RECIPES.keys() <= store.repo.get("recipe", {}).keys():
         return
-    for method, by_data in CELLS.items():
+    for method, by_data in RECIPES.items():
         for data, by_variant in by_data.items():
             for variant, values in by_variant.items():
                 store.store(

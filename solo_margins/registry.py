@@ -58,21 +58,16 @@ def register() -> None:
     try:
         from solo_margins import host
 
-        contract = host.load()
-        from solo_margins.backbones import BACKBONES, BackboneTable
-
-        table = contract.BaseMethod._BACKBONES
-        if not isinstance(table, BackboneTable):
-            table = contract.BaseMethod._BACKBONES = BackboneTable(table)
-        for name, constructor in BACKBONES.items():
-            table.setdefault(name, constructor)
-        _open_callbacks(contract.BaseMethod)
+        interface = host.load()
+        _register_backbones(interface.BaseMethod)
+        _open_callbacks(interface.BaseMethod)
+        _open_callbacks(interface.LinearModel)
         for name, target in OUR_METHODS.items():
             module_name, class_name = target.split(":")
-            present = contract.METHODS.get(name)
+            present = interface.METHODS.get(name)
             if present is not None and _is_ours(present, target):
                 continue
-            # Ours does the same as one that solo-learn has taken up from here, and is watched.
+            # One that solo-learn has taken up from here does the same as ours, which has callbacks.
             if present is not None and not _is_taken_up(present, target):
                 raise MethodNameClashError(
                     f"The method name {name!r} is already taken by "
@@ -82,27 +77,38 @@ def register() -> None:
             try:
                 method = getattr(importlib.import_module(module_name), class_name)
             except NotImplementedError as missing_parent:
-                contract.withhold_method(name, str(missing_parent))
+                interface.withhold_method(name, str(missing_parent))
                 continue
-            contract.METHODS[name] = method
+            interface.METHODS[name] = method
     finally:
         _registering = False
 
 
-def _open_callbacks(model: type) -> None:
+def _register_backbones(method: Any) -> None:
+    from solo_margins.backbones import BACKBONES, BackboneTable
+    from solo_margins.host.backbones import with_vit_of_mocov3
+
+    table = method._BACKBONES
+    if not isinstance(table, BackboneTable):
+        table = method._BACKBONES = BackboneTable(with_vit_of_mocov3(table))
+    for name, constructor in BACKBONES.items():
+        table.setdefault(name, constructor)
+
+
+def _open_callbacks(model: Any) -> None:
     """Let the callbacks of a run of ours come in by Lightning's own hook for that."""
-    inherited = model.configure_callbacks  # type: ignore[attr-defined]
+    inherited = model.configure_callbacks
     if getattr(inherited, "_of_solo_margins", False):
         return
 
     def configure_callbacks(self: Any) -> Any:
-        from solo_margins.runner.callbacks import missing_callbacks
+        from solo_margins.training.callbacks import run_callbacks
 
         own = inherited(self)
-        return [*(own if isinstance(own, (list, tuple)) else [own]), *missing_callbacks(self)]
+        return [*(own if isinstance(own, (list, tuple)) else [own]), *run_callbacks(self)]
 
     configure_callbacks._of_solo_margins = True  # type: ignore[attr-defined]
-    model.configure_callbacks = configure_callbacks  # type: ignore[attr-defined]
+    model.configure_callbacks = configure_callbacks
 
 
 def _is_ours(method: type, target: str) -> bool:
@@ -197,7 +203,7 @@ def _host_form() -> str | None:
 def _importable(found: str | None) -> AbstractContextManager[None]:
     """Provide what the installed form needs in order to be imported today."""
     if found == "pypi":
-        from solo_margins.host.stand_ins import stand_ins
+        from solo_margins.host.import_shims import import_shims
 
-        return stand_ins()
+        return import_shims()
     return nullcontext()

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from solo_margins import host
-from solo_margins.runner.program import SetupError, explained, run_as_program
-from solo_margins.safe_loading import safe_loading
+from solo_margins.checkpoints import read_settings, safe_loading
+from solo_margins.cli import SetupError, run_cli, user_errors
+from solo_margins.data.image_spec import image_spec
 
 USAGE = "Usage: python -m solo_margins.run <program.py> [arguments of the program]"
 
@@ -25,7 +26,7 @@ def run(arguments: Sequence[str]) -> None:
     """Run a Python program by its path, as if it had been started itself."""
     if not arguments or arguments[0].startswith("-"):
         raise SetupError(USAGE)
-    with explained():
+    with user_errors():
         program = _find(arguments[0])
         host.load()
         _use_image_size_of(arguments[1:])
@@ -56,18 +57,16 @@ def _find(given: str) -> Path:
 def _use_image_size_of(arguments: Sequence[str]) -> None:
     """Let a program that reads a checkpoint's folder see images as the pretraining did.
 
-    Such a program parses no configuration, and solo-learn would show custom data at 224 pixels.
+    Such a program asks solo-learn for transforms by the name of the data set alone, which shows
+    custom data at 224 pixels.
     """
-    from solo_margins.checkpoint_settings import read_settings
-    from solo_margins.host import recipe
-
     option = "--pretrained_checkpoint_dir"
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, _, value = argument.partition("=")
-        if name == option:
-            settings = read_settings(value or following)
-            if settings is not None:
-                recipe.remember(settings)
+        settings = read_settings(value or following) if name == option else None
+        images = image_spec(settings) if settings is not None else None
+        if images is not None and host.FORM == "main":
+            host.use_classification_transforms(*images.transforms())
 
 
 def _is_missing_cuda(error: Exception) -> bool:
@@ -77,4 +76,4 @@ def _is_missing_cuda(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
-    run_as_program(run, sys.argv[1:])
+    run_cli(run, sys.argv[1:])

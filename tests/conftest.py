@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 from solo_margins import host
+from solo_margins.data.datamodule import RunData
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -220,35 +221,12 @@ def config(raw_config):
 
 @pytest.fixture
 def loaders():
-    """Training and validation loaders of a parsed configuration."""
+    """Training and validation loaders of a parsed configuration, for any trainer."""
 
     def make(cfg):
-        views = [
-            host.NCropAugmentation(host.build_transform_pipeline(cfg.data.dataset, v), v.num_crops)
-            for v in cfg.augmentations
-        ]
-        dataset = host.prepare_pretrain_dataset(
-            cfg.data.dataset,
-            host.FullTransformPipeline(views),
-            train_data_path=cfg.data.train_path,
-            data_format=cfg.data.format,
-            no_labels=cfg.data.no_labels,
-            data_fraction=cfg.data.fraction,
-        )
-        train = host.prepare_pretrain_dataloader(
-            dataset, batch_size=cfg.optimizer.batch_size, num_workers=cfg.data.num_workers
-        )
-        if cfg.data.val_path is None:
-            return train, None
-        _, val = host.prepare_classification_data(
-            cfg.data.dataset,
-            train_data_path=cfg.data.train_path,
-            val_data_path=cfg.data.val_path,
-            data_format=cfg.data.format,
-            batch_size=cfg.optimizer.batch_size,
-            num_workers=cfg.data.num_workers,
-        )
-        return train, val
+        cfg = OmegaConf.merge(cfg, {"use_distributed_sampler": False})
+        data = RunData(cfg, pretraining=True)
+        return data.train, data.validation
 
     return make
 

@@ -68,6 +68,6 @@ def test_networks_may_be_as_narrow_as_one_channel(width):
 
 @pytest.mark.parametrize("width", [0, -8, 2.5, "8"])
 def test_a_width_is_a_number_of_channels(width):
-    wanted = rf"backbone\.kwargs\.width must be a whole number of at least 1, got {width!r}"
+    wanted = rf"backbone\.kwargs\.width must be a whole number above 0, got {width!r}"
     with pytest.raises(ValueError, match=wanted):
         BACKBONES["narrow_resnet10"]("mocov3_margin", width=width)

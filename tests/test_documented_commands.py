@@ -14,7 +14,7 @@ from documented_runs import ONE_ROW, SHORTER, Workshop, is_known, reason_not_to_
 from omegaconf import OmegaConf
 from reproduce.experiments import EXPERIMENTS
 
-from solo_margins.recipes import CELLS
+from solo_margins.recipes import RECIPES
 
 # What has changed names commands without being read for how to run them.
 SHOWN = [page for page in (*PAGES, *EXAMPLES) if page.name != "CHANGELOG.md"]
@@ -107,9 +107,9 @@ def test_settings_exist(composed):
                     assert file.exists(), f"{command}: there is no {key}={choice}"
             elif not key.startswith("hydra") and not override.is_add():
                 assert is_there(cfg, key), f"{command}: there is no setting {key}"
-        if name in CELLS:
+        if name in RECIPES:
             for data, variant in itertools.product(chosen["data"], chosen["variant"]):
-                assert variant in CELLS[name][data], f"{command}: no recipe {data}, {variant}"
+                assert variant in RECIPES[name][data], f"{command}: no recipe {data}, {variant}"
 
 
 def is_there(cfg, key):

@@ -14,7 +14,7 @@ import solo_margins  # noqa: F401  (makes its configurations known)
 from solo_margins.config import read
 from solo_margins.losses import Margins
 from solo_margins.methods.variants import settle_variant
-from solo_margins.recipes import CELLS, cell_name, default_variant, is_from_paper
+from solo_margins.recipes import RECIPES, cell_name, default_variant, is_from_paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_METHODS = ("mocov3_margin", "simclr_margin", "byol_curv")
@@ -28,7 +28,7 @@ EVERY_CELL = [
         if data == "cifar10" and (method in PAPER_METHODS or variant == list(by_variant)[-1])
         else pytest.mark.full,
     )
-    for method, by_data in CELLS.items()
+    for method, by_data in RECIPES.items()
     for data, by_variant in by_data.items()
     for variant in by_variant
     if method in PAPER_METHODS or data == "cifar10"
@@ -156,7 +156,7 @@ def test_the_default_is_the_papers_or_its_margins_for_cifar10(method, data, marg
 
 def test_every_other_combination_is_refused():
     for method, data, variant in itertools.product(PAPER_METHODS, DATA, VARIANTS):
-        defined = variant in CELLS[method].get(data, {})
+        defined = variant in RECIPES[method].get(data, {})
         assert cell_name(method, data, variant).endswith("define)") != defined
 
 
@@ -181,7 +181,7 @@ def test_a_refused_combination_says_so_and_lists_the_others(method, data, varian
 @pytest.mark.parametrize("cell", PAPER_CELLS, ids="-".join)
 def test_no_cell_of_the_paper_is_missing(cell):
     method, data, variant = cell
-    assert variant in CELLS[method][data]
+    assert variant in RECIPES[method][data]
 
 
 @pytest.mark.parametrize("backbone", ["vit_tiny", "vit_small", "vit_base", "vit_large"])
@@ -238,7 +238,7 @@ def test_settings_for_lightning_are_literals():
         assert "${" not in str(cfg[key])
 
 
-@pytest.mark.parametrize("method", CELLS)
+@pytest.mark.parametrize("method", RECIPES)
 def test_every_setting_of_the_host_can_be_overridden_without_a_plus(method):
     compose(
         f"{method}.yaml",

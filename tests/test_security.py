@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host, runner, safe_loading
+from solo_margins import checkpoints, host, training
 from solo_margins.evaluation import knn, probe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,7 +138,7 @@ def bait(marker):
 
 
 def refused(call, path, marker):
-    with pytest.raises((runner.SetupError, ValueError)) as caught:
+    with pytest.raises((training.SetupError, ValueError)) as caught:
         call()
     assert not marker.exists(), "a checkpoint was executed"
     said = str(caught.value)
@@ -151,7 +151,7 @@ def pretrained(raw_config):
     """A configuration and the checkpoint that it made."""
     cfg = raw_config("simclr", "max_epochs=1", "enable_progress_bar=false")
     del cfg["devices"], cfg["performance"]
-    return cfg, runner.pretrain(cfg).checkpoint
+    return cfg, training.pretrain(cfg).checkpoint
 
 
 @pytest.mark.parametrize("how", ["checkpoint", "pickle"])
@@ -170,7 +170,7 @@ def test_a_malicious_backbone_is_refused(pretrained, bait, marker, how):
         }
     )
     linear.data.train_path, linear.data.val_path = cfg.data.train_path, cfg.data.val_path
-    refused(lambda: runner.linear(linear), checkpoint, marker)
+    refused(lambda: training.linear(linear), checkpoint, marker)
     arguments = [f"pretrained_feature_extractor={checkpoint}", "data.num_workers=0"]
     refused(lambda: knn.knn(arguments, progress=False), checkpoint, marker)
     refused(lambda: probe.probe(arguments, progress=False), checkpoint, marker)
@@ -187,17 +187,17 @@ def test_a_malicious_checkpoint_is_not_resumed_from(
     given = bait(tmp_path / "given.ckpt", how, content)
     named = cfg.copy()
     named.resume_from_checkpoint = str(given)
-    refused(lambda: runner.pretrain(named), given, marker)
+    refused(lambda: training.pretrain(named), given, marker)
     # Lying where auto-resume looks, as the newest one.
     newest = bait(checkpoint.with_name("study-ep99.ckpt"), how, content)
     os.utime(checkpoint, (1e9, 1e9))
     resumed = cfg.copy()
     resumed.auto_resume = {"enabled": True}
     if how == "checkpoint":
-        refused(lambda: runner.pretrain(resumed), newest, marker)
+        refused(lambda: training.pretrain(resumed), newest, marker)
         return
     # No checkpoint by its form: the one before it is taken.
-    assert runner.pretrain(resumed).resumed_from == checkpoint
+    assert training.pretrain(resumed).resumed_from == checkpoint
     assert not marker.exists()
     assert str(newest) in caplog.text
 
@@ -226,25 +226,25 @@ def test_damaged_checkpoints_are_one_sentence(pretrained, tmp_path):
         path.write_bytes(content)
         named = cfg.copy()
         named.resume_from_checkpoint = str(path)
-        with pytest.raises(runner.SetupError, match=r"is damaged or no checkpoint") as caught:
-            runner.pretrain(named)
+        with pytest.raises(training.SetupError, match=r"is damaged or no") as caught:
+            training.pretrain(named)
         assert "\n" not in str(caught.value)
     torch.save([1, 2], tmp_path / "list.ckpt")
-    with pytest.raises(ValueError, match="is no checkpoint: it holds a list"):
-        safe_loading.read_checkpoint(tmp_path / "list.ckpt")
+    with pytest.raises(ValueError, match="is not a checkpoint: it holds a list"):
+        checkpoints.read_checkpoint(tmp_path / "list.ckpt")
     old = tmp_path / "old.ckpt"
     torch.save({"a": torch.ones(2)}, old, _use_new_zipfile_serialization=False)
-    assert safe_loading.read_checkpoint(old, in_place=True)["a"].sum() == 2
+    assert checkpoints.read_checkpoint(old, in_place=True)["a"].sum() == 2
 
 
 def test_the_environment_is_left_as_it_was(monkeypatch):
-    monkeypatch.setenv(safe_loading.OPPOSITE, "1")
-    monkeypatch.delenv(safe_loading.FORCE, raising=False)
-    with safe_loading.safe_loading():
-        assert os.environ[safe_loading.FORCE] == "1"
-        assert safe_loading.OPPOSITE not in os.environ
-    assert safe_loading.FORCE not in os.environ
-    assert os.environ[safe_loading.OPPOSITE] == "1"
+    monkeypatch.setenv(checkpoints.OPPOSITE, "1")
+    monkeypatch.delenv(checkpoints.FORCE, raising=False)
+    with checkpoints.safe_loading():
+        assert os.environ[checkpoints.FORCE] == "1"
+        assert checkpoints.OPPOSITE not in os.environ
+    assert checkpoints.FORCE not in os.environ
+    assert os.environ[checkpoints.OPPOSITE] == "1"
 
 
 # network
@@ -260,14 +260,14 @@ for name in ("connect", "connect_ex"):
 socket.getaddrinfo = socket.create_connection = refuse
 from omegaconf import OmegaConf
 from hydra import compose, initialize_config_module
-from solo_margins import runner
-from solo_margins.evaluation.both import linear_and_knn
+from solo_margins import training
+from solo_margins.evaluation.probe import linear_and_knn
 small = ["data=digits", "max_epochs=1", "limit_train_batches=1", "data.num_workers=0"]
-from solo_margins import configuration
-configuration.install()
+from solo_margins import resolvers
+resolvers.install()
 with initialize_config_module("solo_margins.configs", version_base="1.2"):
     cfg = compose("simclr_margin.yaml", overrides=small)
-checkpoint = runner.pretrain(cfg).checkpoint
+checkpoint = training.pretrain(cfg).checkpoint
 short = ["max_epochs=1", "passes=0", "data.num_workers=0"]
 linear_and_knn([f"pretrained_feature_extractor={checkpoint}", *short], progress=False)
 assert not asked, asked

@@ -18,7 +18,7 @@ from typing import Any
 
 from reproduce.experiments import Cell, Entry
 from reproduce.study import Study
-from solo_margins import results, runner
+from solo_margins import results, training
 
 
 def targets_of(entries: Iterable[Entry]) -> dict[Cell, list[str]]:
@@ -79,7 +79,7 @@ def run(
             return
         # The cell composes configurations of its own.
         GlobalHydra.instance().clear()
-        runner.run_as_program(_run_cell, cell, cfg.seed, missing, study, title)
+        training.run_cli(_run_cell, cell, cfg.seed, missing, study, title)
 
     overrides = [f"seed={','.join(map(str, seeds))}", f"cell={','.join(cells)}"]
     overrides.append(_override("hydra.sweep.dir", study.work))
@@ -104,7 +104,7 @@ def _multirun(job: Callable[[Any], None], overrides: Sequence[str]) -> None:
     arguments = sys.argv
     sys.argv = [arguments[0], "--multirun", *overrides]
     try:
-        with runner.tidy_interruption():
+        with training.exit_on_interrupt():
             hydra.main(version_base="1.2", config_path=".", config_name="multirun")(job)()
     except SystemExit as end:
         if end.code != 1:  # interrupted
@@ -176,7 +176,7 @@ def _quiet(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise runner.SetupError(f"Another process runs this cell in {folder}.") from None
+            raise training.SetupError(f"Another process runs this cell in {folder}.") from None
         yield
 
 
@@ -188,13 +188,13 @@ def _override(key: str, path: str | Path) -> str:
 
 def _composed(name: str, folder: Path, paths: Mapping[str, Any], settings: Iterable[str]) -> Any:
     """Return a configuration whose run is quiet and goes on where it was interrupted."""
-    from solo_margins import configuration
+    from solo_margins.resolvers import composed
 
     paths = {"checkpoint.dir": folder, **paths}
     quiet = ["+enable_progress_bar=false", "+enable_model_summary=false"]
     resumable = ["auto_resume.enabled=true", "auto_resume.max_hours=100000"]
     named = [_override(key, path) for key, path in paths.items()]
-    return configuration.composed(name, [*named, *quiet, *resumable, *settings])
+    return composed(name, [*named, *quiet, *resumable, *settings])
 
 
 def _images(data: str, study: Study) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _images(data: str, study: Study) -> dict[str, str]:
 
 def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, int]:
     """Return the result of a pretraining and how many steps it took."""
-    from solo_margins.safe_loading import read_checkpoint
+    from solo_margins.checkpoints import read_checkpoint
 
     paths = {"results": folder / "pretraining.jsonl", **_images(cell.data, study)}
     settings = [
@@ -216,15 +216,15 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, i
         *cell.changes,
         f"seed={seed}",
     ]
-    result = runner.pretrain(_composed(f"{cell.method}.yaml", folder, paths, settings))
+    result = training.pretrain(_composed(f"{cell.method}.yaml", folder, paths, settings))
     assert result.checkpoint is not None
     return result, int(read_checkpoint(result.checkpoint)["global_step"])
 
 
 def _probe(checkpoint: Path, data: str, study: Study, folder: Path) -> dict[str, float]:
     """Return the accuracies of a linear layer and of nearest neighbours."""
-    from solo_margins.evaluation.both import linear_and_knn
     from solo_margins.evaluation.knn import knn
+    from solo_margins.evaluation.probe import linear_and_knn
 
     paths = {"pretrained_feature_extractor": checkpoint, **_images(data, study)}
     settings = [f"data={data}", "data.num_workers=0"]
@@ -234,7 +234,7 @@ def _probe(checkpoint: Path, data: str, study: Study, folder: Path) -> dict[str,
         layer, neighbours = linear_and_knn([*subject, *probe_settings], progress=False)
         linear = layer.acc1, layer.acc5
     else:
-        metrics = runner.linear(_composed("linear.yaml", folder, paths, probe_settings)).metrics
+        metrics = training.linear(_composed("linear.yaml", folder, paths, probe_settings)).metrics
         linear = metrics["val_acc1"], metrics["val_acc5"]
         neighbours = knn([*subject, *settings], progress=False)
     names = ("linear_acc1", "linear_acc5", "knn_acc1", "knn_acc5")

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import configuration
+from solo_margins import resolvers
 from solo_margins.losses import Margins
-from solo_margins.recipes import CELLS, is_from_paper
+from solo_margins.recipes import RECIPES, is_from_paper
 from upstream.checkout import Checkout
 
 FOLDERS = {"cifar": "cifar10", "imagenet-100": "imagenet100", "imagenet": "imagenet"}
@@ -60,7 +60,7 @@ def add_recipes(checkout: Checkout, method: str, parent: str) -> None:
     That is where a paper gives values, or where its parent has a recipe.
     """
     for folder, data in FOLDERS.items():
-        variant = next((v for v in BEST_VARIANT if v in CELLS[method].get(data, {})), None)
+        variant = next((v for v in BEST_VARIANT if v in RECIPES[method].get(data, {})), None)
         siblings = checkout.files(f"scripts/pretrain/{folder}/*.y*ml")
         own = [path for path in siblings if path.stem == parent]
         if variant is None or not siblings:
@@ -85,7 +85,7 @@ def _values(text: str) -> Any:
 @functools.cache
 def _composed(method: str, data: str, variant: str) -> DictConfig:
     overrides = [f"data={data}", f"variant={variant}", "data.train_path=./datasets"]
-    cfg = configuration.composed(f"{method}.yaml", overrides)
+    cfg = resolvers.composed(f"{method}.yaml", overrides)
     OmegaConf.set_struct(cfg, False)
     # Its rate is that of the protocol, which solo-learn's recipes do not have.
     OmegaConf.resolve(cfg.optimizer)

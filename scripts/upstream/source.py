@@ -14,7 +14,7 @@ REPAIRS = "solo_margins.host.repairs"
 OF_REPAIRS = (
     "solo_margins.files",
     "solo_margins.host.changes",
-    "solo_margins.host.checkpoint_files",
+    "solo_margins.checkpoints",
 )
 """What repairs need besides."""
 

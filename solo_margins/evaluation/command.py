@@ -7,9 +7,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import configuration
-from solo_margins.host import named_data
-from solo_margins.runner import settings
+from solo_margins import resolvers
+from solo_margins.data.dataset_paths import OURS
+from solo_margins.training.checked_config import check_choice
 
 PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path")
 """Settings whose values are not interpreted: any character may be part of a path."""
@@ -73,7 +73,7 @@ def parse(
             given[key] = _interpreted(key, text)
         else:
             raise ValueError(
-                f"{argument!r} is no setting of the form key=value: "
+                f"{argument!r} is not a setting of the form key=value: "
                 f"the keys are {', '.join((*known, *own))}."
             )
     if given.get("pretrained_feature_extractor") is None:
@@ -100,8 +100,8 @@ def _interpreted(key: str, text: str) -> Any:
 def _compose(given: dict[str, Any]) -> DictConfig:
     group = given.pop("data", None) or given.get("data.name")
     if group is not None:
-        settings.check_choice("data", group, named_data.OURS)
-    cfg = configuration.composed("linear.yaml", [] if group is None else [f"data={group}"])
+        check_choice("data", group, OURS)
+    cfg = resolvers.composed("linear.yaml", [] if group is None else [f"data={group}"])
     for key, value in given.items():
         OmegaConf.update(cfg, key, value)
     return cfg

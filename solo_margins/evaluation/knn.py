@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 
 from solo_margins import host
+from solo_margins.cli import run_cli, user_errors
 from solo_margins.evaluation.command import Own, parse
 from solo_margins.evaluation.features import Features
-from solo_margins.evaluation.subject import load_subject
-from solo_margins.runner.program import explained, run_as_program
-from solo_margins.runner.settings import check_choice
+from solo_margins.evaluation.task import load_task
+from solo_margins.training.checked_config import check_choice
 
 OWN: Own = {"k": (int, 20), "temperature": (float, 0.07), "distance": (str, "cosine")}
 """Settings of the command line besides those of ``linear.yaml``: type and default."""
@@ -59,16 +59,14 @@ def _check(k: int, temperature: float, distance: str) -> None:
 
 def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
     """Return and print the kNN accuracy of the checkpoint that ``key=value`` arguments name."""
-    with explained():
+    with user_errors():
         cfg, own = parse(arguments, OWN)
         vote = {name: own[name] for name in OWN}
         _check(**vote)
-        subject = load_subject(cfg)
+        task = load_task(cfg)
         how = {"batch_size": own["extraction_batch_size"], "device": own["device"]}
-        train = subject.features(subject.train, title="training", progress=progress, **how)
-        validation = subject.features(
-            subject.validation, title="validation", progress=progress, **how
-        )
+        train = task.features(task.train, title="training", progress=progress, **how)
+        validation = task.features(task.validation, title="validation", progress=progress, **how)
         found = knn_accuracy(train, validation, **vote)
     print(
         f"kNN (k={own['k']}, temperature={own['temperature']}, {own['distance']}): "
@@ -78,4 +76,4 @@ def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run_as_program(knn, sys.argv[1:])
+    run_cli(knn, sys.argv[1:])

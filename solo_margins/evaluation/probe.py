@@ -17,16 +17,17 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from solo_margins.cli import run_cli, user_errors
 from solo_margins.evaluation.command import Own, parse
 from solo_margins.evaluation.features import Features
+from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.linear_layer import (
     LayerSettings,
     layer_accuracy,
     train_linear_layer,
 )
-from solo_margins.evaluation.subject import Subject, load_subject
-from solo_margins.runner.program import explained, run_as_program
-from solo_margins.runner.settings import check_choice
+from solo_margins.evaluation.task import Task, load_task
+from solo_margins.training.checked_config import check_choice
 
 OWN: Own = {"passes": (int, 4)}
 """Settings of the command line besides those of ``linear.yaml``: type and default."""
@@ -86,19 +87,19 @@ def fast_probe(
     Raises:
         SetupError: the configuration cannot be run; the message says what is wrong.
     """
-    with explained():
+    with user_errors():
         check_probe(cfg, passes, extraction_batch_size)
         began = time.perf_counter()
-        subject = load_subject(cfg)
+        task = load_task(cfg)
         how: dict[str, Any] = {
             "batch_size": extraction_batch_size,
             "device": device,
             "progress": progress,
         }
-        validation = subject.features(subject.validation, title="validation", **how)
-        train = subject.features(subject.train, passes, title="training", **how)
+        validation = task.features(task.validation, title="validation", **how)
+        train = task.features(task.train, passes, title="training", **how)
         extracted = time.perf_counter() - began
-        return probe_features(subject, train, validation, passes, extracted, device, progress)
+        return probe_features(task, train, validation, passes, extracted, device, progress)
 
 
 def check_probe(cfg: DictConfig, passes: int, extraction_batch_size: int) -> None:
@@ -109,7 +110,7 @@ def check_probe(cfg: DictConfig, passes: int, extraction_batch_size: int) -> Non
 
 
 def probe_features(
-    subject: Subject,
+    task: Task,
     train: Features,
     validation: Features,
     passes: int,
@@ -120,7 +121,7 @@ def probe_features(
     """Train a linear layer on features that were extracted and return how well it classifies.
 
     Args:
-        subject: what the features are of; its configuration says how the layer is trained.
+        task: what the features are of; its configuration says how the layer is trained.
         train: features of the training images.
         validation: features of the centre views of the validation images.
         passes: what ``train`` was extracted with.
@@ -130,8 +131,8 @@ def probe_features(
     """
     began = time.perf_counter()
     # The configuration as parsed: its learning rate is scaled by the batch size.
-    settings = _layer_settings(subject.cfg)
-    num_classes = int(subject.cfg.data.num_classes)
+    settings = _layer_settings(task.cfg)
+    num_classes = int(task.cfg.data.num_classes)
     layer = train_linear_layer(train, num_classes, settings, device, progress)
     acc1, acc5 = layer_accuracy(layer, validation)
     return ProbeResult(
@@ -170,7 +171,7 @@ def _layer_settings(cfg: DictConfig) -> LayerSettings:
 
 def probe(arguments: Sequence[str], progress: bool = True) -> ProbeResult:
     """Return and print the accuracy of the checkpoint that ``key=value`` arguments name."""
-    with explained():
+    with user_errors():
         cfg, own = parse(arguments, OWN, PROTOCOL)
     found = fast_probe(
         cfg, own["passes"], own["device"], own["extraction_batch_size"], progress=progress
@@ -188,5 +189,33 @@ def probe(arguments: Sequence[str], progress: bool = True) -> ProbeResult:
     return found
 
 
+def linear_and_knn(
+    arguments: Sequence[str], progress: bool = True
+) -> tuple[ProbeResult, dict[str, float]]:
+    """Return the accuracies of a linear probe and of a kNN vote, from features extracted once.
+
+    Args:
+        arguments: ``key=value`` settings of the fast probe; those of the vote have their defaults.
+        progress: whether there are progress bars.
+    """
+    with user_errors():
+        cfg, own = parse(arguments, OWN, PROTOCOL)
+        passes, device = own["passes"], own["device"]
+        check_probe(cfg, passes, own["extraction_batch_size"])
+        how = {
+            "batch_size": own["extraction_batch_size"],
+            "device": device,
+            "progress": progress,
+        }
+        began = time.perf_counter()
+        task = load_task(cfg)
+        validation = task.features(task.validation, title="validation", **how)
+        centre = task.features(task.train, title="training", **how)
+        seen = task.features(task.train, passes, title="crops", **how) if passes else centre
+        seconds = time.perf_counter() - began
+        layer = probe_features(task, seen, validation, passes, seconds, device, progress)
+        return layer, knn_accuracy(centre, validation)
+
+
 if __name__ == "__main__":
-    run_as_program(probe, sys.argv[1:])
+    run_cli(probe, sys.argv[1:])

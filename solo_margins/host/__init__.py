@@ -1,8 +1,8 @@
-"""The only door to solo-learn: one contract, whichever form of it is installed.
+"""The only door to solo-learn: one interface, whichever version of it is installed.
 
 Everything else in this project imports its solo-learn names from here and is written once, against
-the contract of solo-learn's repository (``main``). With the release of the package registry
-(``pypi``) the same names are adapted to that contract. Nothing is imported before it is asked for.
+solo-learn's repository (``main``). With the release of the package registry (``pypi``) the same
+names are brought up to that interface. Nothing is imported before it is asked for.
 
 >>> from solo_margins import host
 >>> host.FORM in ("main", "pypi")  # doctest: +SKIP
@@ -18,11 +18,10 @@ from typing import Any
 from solo_margins import registry
 from solo_margins.host.detect import HostNotFoundError, form
 
-CONTRACT = (
+INTERFACE = (
     # methods
     "METHODS",
     "BaseMethod",
-    "BaseMomentumMethod",
     "SimCLR",
     "BYOL",
     "MoCoV3",
@@ -30,37 +29,19 @@ CONTRACT = (
     # configuration
     "parse_pretrain_cfg",
     "parse_linear_cfg",
-    "omegaconf_select",
-    # PIL data
+    # views of images
     "NCropAugmentation",
     "FullTransformPipeline",
     "build_transform_pipeline",
-    "prepare_pretrain_dataset",
-    "prepare_pretrain_dataloader",
-    "prepare_classification_transforms",
-    "prepare_classification_data",
-    # DALI data
-    "PretrainDALIDataModule",
-    "ClassificationDALIDataModule",
     "build_transform_pipeline_dali",
+    "prepare_classification_data",  # of the repository only, for h5 files
+    "use_classification_transforms",  # of the repository only, for its argparse programs
     # training
     "Checkpointer",
-    "AutoResumer",
     "WeightedKNNClassifier",
-    "LARS",
-    "LinearWarmupCosineAnnealingLR",
-    "MomentumUpdater",
-    "initialize_momentum_params",
-    "accuracy_at_k",
-    "weighted_mean",
-    "remove_bias_and_norm_from_weight_decay",
-    "make_contiguous",
-    # losses of the host's own methods
-    "mocov3_loss_func",
-    "simclr_loss_func",
-    "byol_loss_func",
     "gather",
-    "concat_all_gather_no_grad",
+    "initialize_momentum_params",
+    "make_contiguous",
     # backbones
     "build_backbone",
     "load_backbone",
@@ -86,11 +67,14 @@ OTHER_METHODS = {
     "WMSE": "wmse",
 }
 
-CONTRACTS = {
-    "main": "solo_margins.host.solo_main.api",
+SOLO_METHODS = ("simclr", "byol", "mocov3", *OTHER_METHODS.values())
+"""Names of solo-learn's own methods."""
+
+VERSIONS = {
+    "main": "solo_margins.host.solo_main",
     "pypi": "solo_margins.host.solo_1_0_2",
 }
-"""Where the names of the contract are, by the form of solo-learn."""
+"""Where the names of the interface are, by the version of solo-learn."""
 
 TRAINING_PACKAGES = (
     "einops",
@@ -110,10 +94,10 @@ TRAINING_PACKAGES = (
 )
 """Modules that the extra ``train`` brings."""
 
-__all__ = ["CONTRACT", "OTHER_METHODS", "HostNotFoundError", "form", "is_loading", "load"]
+__all__ = ["INTERFACE", "OTHER_METHODS", "HostNotFoundError", "form", "is_loading", "load"]
 
 _loading = False
-_contract: ModuleType | None = None
+_interface: ModuleType | None = None
 
 
 def is_loading() -> bool:
@@ -122,18 +106,18 @@ def is_loading() -> bool:
 
 
 def load() -> ModuleType:
-    """Import solo-learn, repaired or adapted, register our methods and return the contract.
+    """Import solo-learn, repaired or adapted, register our methods and return the interface.
 
     Raises:
         HostNotFoundError: no solo-learn is installed.
         ImportError: a package of the extra ``train`` is missing; the message names both.
     """
-    global _loading, _contract
-    if _contract is not None:
-        return _contract
+    global _loading, _interface
+    if _interface is not None:
+        return _interface
     _loading = True
     try:
-        contract = importlib.import_module(CONTRACTS[form()])
+        interface = importlib.import_module(VERSIONS[form()])
     except ModuleNotFoundError as missing:
         if missing.name not in TRAINING_PACKAGES:
             raise
@@ -144,27 +128,27 @@ def load() -> ModuleType:
     finally:
         _loading = False
     # Our methods import their parents from here while they are registered.
-    _contract = contract
+    _interface = interface
     if not registry.disabled():
         try:
             registry.register()
         except BaseException:
             # Whoever asks again must not find a table without our methods.
-            _contract = None
+            _interface = None
             raise
-    return contract
+    return interface
 
 
 def __getattr__(name: str) -> Any:
     if name == "FORM":
         return form()
     if name in OTHER_METHODS:
-        # Subscription, not get(): a method that this form lacks answers with its own error.
+        # Subscription, not get(): a method that this version lacks answers with its own error.
         return load().METHODS[OTHER_METHODS[name]]
-    if name in CONTRACT:
+    if name in INTERFACE:
         return getattr(load(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *CONTRACT, *OTHER_METHODS, "FORM"})
+    return sorted({*__all__, *INTERFACE, *OTHER_METHODS, "FORM"})

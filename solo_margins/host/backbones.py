@@ -10,12 +10,30 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from solo_margins.safe_loading import read_checkpoint
+from solo_margins.checkpoints import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
 LIKE_MOCOV3 = ("mocov3_margin",)
 """Methods that train MoCo v3's own variant of the ViT."""
+
+
+def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of backbones in which methods derived from MoCo v3 get its ViT.
+
+    solo-learn chooses between variants of the ViT by the name of the method.
+    """
+
+    def as_mocov3(constructor: Any) -> Any:
+        def backbone(method: Any, *args: Any, **kwargs: Any) -> nn.Module:
+            return constructor("mocov3" if method in LIKE_MOCOV3 else method, *args, **kwargs)
+
+        return backbone
+
+    return {
+        name: as_mocov3(constructor) if name.startswith("vit_") else constructor
+        for name, constructor in table.items()
+    }
 
 
 def strip_resnet(backbone: nn.Module, backbone_name: str, dataset: str) -> nn.Module:

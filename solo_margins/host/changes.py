@@ -112,19 +112,7 @@ class Rebase(_Change):
         )
 
 
-@dataclass(frozen=True)
-class Extend(_Change):
-    """Adds values to the end of a list, those that it does not have yet."""
-
-    values: tuple[Any, ...]
-
-    def apply(self) -> None:
-        """Make the change."""
-        extended = getattr(*self.place())
-        extended[:] = dict.fromkeys([*extended, *self.values])
-
-
-Change = Wrap | Replace | Rebase | Extend
+Change = Wrap | Replace | Rebase
 
 
 @dataclass(frozen=True)
@@ -135,8 +123,6 @@ class Repair:
     symptoms: str
     """What happens without them, in sentences."""
     changes: tuple[Change, ...]
-    needs: str | None = None
-    """Module of a package without which solo-learn itself leaves out what is changed here."""
 
     def apply(self) -> None:
         """Make all changes, or none where one does not fit.
@@ -145,11 +131,6 @@ class Repair:
             AttributeError: solo-learn has no such class or function.
             ImportError: it has no such module.
         """
-        if self.needs is not None:
-            try:
-                importlib.import_module(self.needs)
-            except ImportError:
-                return
         for change in self.changes:
             change.check()
         for change in self.changes:

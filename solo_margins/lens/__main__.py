@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from solo_margins.runner.program import SetupError, explained, run_as_program
+from solo_margins.cli import SetupError, run_cli, user_errors
 
 USAGE = (
     "Say what to show: python -m solo_margins.lens curves [key=value …] draws margins as curves, "
@@ -21,7 +21,7 @@ OF_THE_EXTRA = ("jinja2", "matplotlib", "omegaconf", "plotly")
 def main(arguments: Sequence[str]) -> None:
     """Draw curves or write a report, as the first argument says."""
     command, rest = (arguments[0], arguments[1:]) if arguments else (None, [])
-    with explained():
+    with user_errors():
         try:
             if command == "curves":
                 from solo_margins.lens.curve_figure import draw_curves as write
@@ -40,4 +40,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    run_as_program(main, sys.argv[1:])
+    run_cli(main, sys.argv[1:])

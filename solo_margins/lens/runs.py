@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from solo_margins.checkpoint_settings import read_settings
+from solo_margins.checkpoints import read_settings
 from solo_margins.lens import records
 from solo_margins.lens.records import LensRun
 from solo_margins.logged_metrics import logged_accuracies

@@ -7,11 +7,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
 from solo_margins.config import read
-from solo_margins.configuration import running_program
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import Negatives, Polarization
-from solo_margins.recipes import CELLS, are_data_of_papers
+from solo_margins.recipes import RECIPES, are_data_of_papers
+from solo_margins.resolvers import running_program
 
 CUSTOM = "custom"
 """The variant of settings that no recipe has."""
@@ -19,7 +19,7 @@ CUSTOM = "custom"
 GROUPS = ("margins", "schedules", "polarization", "negatives")
 """Settings in ``method_kwargs`` that make variants."""
 
-VARIANTS = {name for by_data in CELLS.values() for cells in by_data.values() for name in cells}
+VARIANTS = {name for by_data in RECIPES.values() for cells in by_data.values() for name in cells}
 
 
 def settle_variant(cfg: DictConfig) -> None:
@@ -72,7 +72,7 @@ def announce_default(cfg: DictConfig) -> None:
 def _cells(cfg: DictConfig) -> tuple[Any, dict[str, Any]]:
     """Return the name of the data, and the recipes that there are for it by variant."""
     data = OmegaConf.select(cfg, "data.name", default=None)
-    return data, CELLS.get(cfg.method, {}).get(data, {})
+    return data, RECIPES.get(cfg.method, {}).get(data, {})
 
 
 def _refuse_groups_outside_of_method_kwargs(cfg: DictConfig) -> None:
@@ -86,7 +86,7 @@ def _refuse_groups_outside_of_method_kwargs(cfg: DictConfig) -> None:
 
 
 def _without_recipe(method: str, variant: str) -> str:
-    cell = CELLS.get(method, {}).get("cifar10", {}).get(variant, {})
+    cell = RECIPES.get(method, {}).get("cifar10", {}).get(variant, {})
     keys = [
         f"method_kwargs.{group}.{name}" for group in GROUPS for name in cell.get(group, {})
     ] or ["method_kwargs.margins.*"]

@@ -4,7 +4,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from solo_margins import runner
+from solo_margins import training
 
 QUIET = ["accelerator=cpu", "+enable_progress_bar=false", "+enable_model_summary=false"]
 
@@ -22,7 +22,7 @@ def digits_checkpoint(tmp_path_factory):
         *("simclr_margin.yaml", "max_epochs=1", "limit_train_batches=3", "limit_val_batches=1"),
         *("optimizer.batch_size=32", f"checkpoint.dir={folder}"),
     )
-    return runner.pretrain(cfg).checkpoint
+    return training.pretrain(cfg).checkpoint
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def foreign_checkpoint(raw_config):
     del cfg["devices"], cfg["accelerator"]
     OmegaConf.update(cfg, "enable_progress_bar", False, force_add=True)
     OmegaConf.update(cfg, "enable_model_summary", False, force_add=True)
-    return runner.pretrain(cfg).checkpoint
+    return training.pretrain(cfg).checkpoint
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def cifar10_checkpoint(stored, tmp_path):
             *("method_kwargs.proj_hidden_dim=16", "method_kwargs.pred_hidden_dim=16"),
             *("scheduler.warmup_epochs=0", "limit_val_batches=0"),
         )
-        return runner.pretrain(cfg).checkpoint
+        return training.pretrain(cfg).checkpoint
 
     return make
 
@@ -58,6 +58,6 @@ def slow_probe(tmp_path):
 
     def run(checkpoint, *overrides):
         given = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={tmp_path}"]
-        return runner.linear(configured("linear.yaml", *given, "max_epochs=1", *overrides))
+        return training.linear(configured("linear.yaml", *given, "max_epochs=1", *overrides))
 
     return run

@@ -6,11 +6,10 @@ import json
 import pytest
 import torch
 
-from solo_margins import runner
-from solo_margins.evaluation.both import linear_and_knn
+from solo_margins import training
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.knn import knn, knn_accuracy
-from solo_margins.evaluation.probe import probe
+from solo_margins.evaluation.probe import linear_and_knn, probe
 
 
 def test_a_probe_of_the_digits(digits_checkpoint, capsys):
@@ -59,8 +58,8 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
     [
         ("passes=many", r"passes must be a whole number, got 'many'"),
         ("passes=-1", r"passes must be a whole number of at least 0, got -1"),
-        ("mixup=0.2", r"'mixup=0.2' is no setting of the form key=value: the keys are .*passes"),
-        ("--passes", r"'--passes' is no setting"),
+        ("mixup=0.2", r"'mixup=0.2' is not a setting of the form key=value: the keys are .*passes"),
+        ("--passes", r"'--passes' is not a setting"),
         ("label_fraction=2", r"data\.fraction must be between 0 and 1"),
         ("label_fraction=0.001", r"batch_size=256 exceeds the 10 training images"),
         ("optimizer.name=sgdd", r"optimizer\.name must be one of adam"),
@@ -68,13 +67,13 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
         ("max_epochs=0", r"max_epochs must be a whole number of at least 1"),
         ("data=cifar", r"data must be one of cifar10, "),
         ("data=cifar10", r"CIFAR-10 was not found, data\.train_path has no value"),
-        ("data.val_path=/nowhere", r"data=digits brings its own images.*data=folder"),
+        ("data.val_path=/nowhere", r"data=digits has its own images.*data=folder"),
         ("backbone.name=narrow_resnet18", r"holds another backbone"),
         ("device=tpu", r"device=tpu cannot be used"),
     ],
 )
 def test_mistakes_on_the_probes_command_line(digits_checkpoint, argument, message):
-    with pytest.raises(runner.SetupError, match=message):
+    with pytest.raises(training.SetupError, match=message):
         probe([f"pretrained_feature_extractor={digits_checkpoint}", argument], progress=False)
 
 
@@ -87,19 +86,19 @@ def test_mistakes_on_the_probes_command_line(digits_checkpoint, argument, messag
 )
 @pytest.mark.parametrize("command", [probe, knn])
 def test_a_checkpoint_must_be_named(command, arguments, message):
-    with pytest.raises(runner.SetupError, match=message):
+    with pytest.raises(training.SetupError, match=message):
         command(arguments)
 
 
 def test_a_checkpoint_without_its_settings_is_refused(digits_checkpoint, tmp_path):
     copy = tmp_path / "alone.ckpt"
     copy.write_bytes(digits_checkpoint.read_bytes())
-    with pytest.raises(runner.SetupError, match=r"args\.json does not say what .* data=<name>"):
+    with pytest.raises(training.SetupError, match=r"args\.json does not say what .* data=<name>"):
         probe([f"pretrained_feature_extractor={copy}"])
-    with pytest.raises(runner.SetupError, match=r"args\.json should say .* does not exist"):
+    with pytest.raises(training.SetupError, match=r"args\.json should say .* does not exist"):
         probe([f"pretrained_feature_extractor={copy}", "data=digits"])
     (tmp_path / "args.json").write_text("{")
-    with pytest.raises(runner.SetupError, match=r"args\.json .* cannot be read"):
+    with pytest.raises(training.SetupError, match=r"args\.json .* cannot be read"):
         knn([f"pretrained_feature_extractor={copy}"])
 
 
@@ -140,14 +139,14 @@ def test_knn_of_a_checkpoint_and_of_its_folder(digits_checkpoint, capsys):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("neighbours=3", r"'neighbours=3' is no setting.*temperature"),
-        ("--k", r"'--k' is no setting"),
+        ("neighbours=3", r"'neighbours=3' is not a setting.*temperature"),
+        ("--k", r"'--k' is not a setting"),
         ("k=many", r"k must be a whole number, got 'many'"),
         ("temperature=0", r"temperature must be above 0"),
         ("distance=l1", r"distance must be one of cosine, euclidean"),
-        ("max_epochs=3", r"'max_epochs=3' is no setting"),
+        ("max_epochs=3", r"'max_epochs=3' is not a setting"),
     ],
 )
 def test_mistakes_on_the_knn_command_line(digits_checkpoint, argument, message):
-    with pytest.raises(runner.SetupError, match=message):
+    with pytest.raises(training.SetupError, match=message):
         knn([f"pretrained_feature_extractor={digits_checkpoint}", argument])

@@ -9,7 +9,7 @@ import torchvision
 from omegaconf import OmegaConf
 
 from solo_margins import host
-from solo_margins.host import named_data
+from solo_margins.data import dataset_paths
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10}
 
@@ -32,7 +32,7 @@ def named_config(raw_config, view):
 
 
 def host_statistics(name):
-    from solo_margins.host.recipe import statistics_of
+    from solo_margins.data.image_spec import statistics_of
 
     return statistics_of(name, {})
 
@@ -41,7 +41,9 @@ def test_our_names_are_those_of_our_configurations():
     from importlib.resources import files
 
     groups = files("solo_margins.configs") / "data"
-    assert {entry.name.removesuffix(".yaml") for entry in groups.iterdir()} == set(named_data.OURS)
+    assert {entry.name.removesuffix(".yaml") for entry in groups.iterdir()} == set(
+        dataset_paths.OURS
+    )
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -56,7 +58,7 @@ def test_both_ways_to_store_it_show_the_same_images(
         assert cfg.data.dataset == (name if how == "files" else "custom")
         assert cfg.data.num_classes == CLASSES[name]
         before = OmegaConf.to_container(cfg.data)
-        named_data.locate(cfg, pretraining=True)
+        dataset_paths.locate(cfg, pretraining=True)
         assert OmegaConf.to_container(cfg.data) == before, "a second look changed something"
         train, val = loaders(cfg)
         whole = torch.utils.data.DataLoader(val.dataset, batch_size=len(val.dataset))
@@ -152,9 +154,9 @@ def test_a_class_called_train_is_no_training_folder(stored, named_config):
     assert named_config("cifar100", path).data.train_path == str(path)
 
 
-@pytest.mark.parametrize("name", named_data.NAMED)
+@pytest.mark.parametrize("name", dataset_paths.NAMED)
 def test_missing_data_are_one_sentence_that_says_what_to_do(name, named_config, tmp_path, offline):
-    data = named_data.NAMED[name]
+    data = dataset_paths.NAMED[name]
     (tmp_path / "empty").mkdir()
     for path in (None, tmp_path / "nowhere", tmp_path / "empty"):
         with pytest.raises(ValueError) as caught:
@@ -243,7 +245,7 @@ def test_configurations_of_others_are_left_alone(stored, raw_config, loaders, mo
     cfg = raw_config("simclr", "data.dataset=cifar10", f"data.train_path={path}")
     cfg.data.val_path = str(path)
     cfg = host.parse_pretrain_cfg(cfg)
-    assert named_data.current() == named_data.Reading()
+    assert dataset_paths.current() == dataset_paths.Reading()
     asked = []
     monkeypatch.setattr(torchvision.datasets.CIFAR10, "download", lambda self: asked.append(self))
     loaders(cfg)

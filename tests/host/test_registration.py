@@ -157,7 +157,7 @@ def test_an_unknown_name_is_an_attribute_error():
     assert {"METHODS", "FORM", "pl"} <= set(dir(host))
 
 
-@pytest.mark.parametrize("name", host.CONTRACT)
+@pytest.mark.parametrize("name", host.INTERFACE)
 def test_every_name_of_the_contract_is_there(name):
     if name in dali_errors.NAMES:
         pytest.importorskip("nvidia.dali")

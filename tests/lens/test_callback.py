@@ -8,11 +8,11 @@ import pytest
 import torch
 from method_parents import PARENTS, needs
 
-from solo_margins import host, runner
+from solo_margins import host, training
+from solo_margins.cli import TrainingStopped
 from solo_margins.lens import records
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LensSettings
-from solo_margins.runner.program import TrainingStopped
 
 ANGLES = {"positive_angle", "negative_angle", "positive_gradient_share", "effective_scale"}
 EVERY_STEP = LensSettings(enabled=True, every=1)
@@ -125,12 +125,12 @@ def test_solo_learns_own_methods_bring_it_to_any_trainer(config, loaders, traine
         assert sum(isinstance(callback, Lens) for callback in fit.callbacks) == expected
 
 
-# ------------------------------------------------------------------------ through the runner
+# ------------------------------------------------------------------------ in a run
 
 
 @pytest.fixture
 def settings(raw_config):
-    """A configuration for the runner with the lens on."""
+    """A configuration with the lens on."""
 
     def make(*overrides, method="mocov3_margin"):
         cfg = raw_config(
@@ -148,7 +148,7 @@ def settings(raw_config):
 
 
 def test_it_is_on_by_a_setting_and_says_what_it_cost(settings, capsys):
-    done = runner.pretrain(settings())
+    done = training.pretrain(settings())
     run = records.read(done.folder)
     # 36 images in batches of 8, of which the last is incomplete: an epoch has 4 steps.
     assert [seen.step for seen in run.observations] == [0, 4]
@@ -163,24 +163,25 @@ def test_it_is_on_by_a_setting_and_says_what_it_cost(settings, capsys):
 def test_it_is_off_by_default(settings):
     cfg = settings()
     del cfg["lens"]
-    assert not (runner.pretrain(cfg).folder / records.FILE).exists()
+    assert not (training.pretrain(cfg).folder / records.FILE).exists()
 
 
 def test_a_resumed_run_continues_its_file(settings):
-    resumed = ["auto_resume.enabled=true", "lens.every=1", "checkpoint.frequency=1"]
-    first = runner.pretrain(settings(*resumed, "max_steps=8", "max_epochs=3"))
+    resumed = ["auto_resume.enabled=true", "lens.every=1", "checkpoint.keep_prev=true"]
+    first = training.pretrain(settings(*resumed, "max_epochs=3"))
     before = records.read(first.folder)
-    assert [seen.step for seen in before.observations] == list(range(8))
-    # As if the process had been killed after its last checkpoint, while it wrote.
+    assert [seen.step for seen in before.observations] == list(range(12))
+    # As if the process had been killed after its second epoch, while it wrote.
+    first.checkpoint.unlink()
     with open(first.folder / records.FILE, "a") as file:
         line = json.dumps({"kind": "observation", "step": 9, "epoch": 2, "scalars": {}})
         file.write(line + "\n" + line[:20])
-    second = runner.pretrain(settings(*resumed, "max_epochs=3"))
+    second = training.pretrain(settings(*resumed, "max_epochs=3"))
     assert second.folder == first.folder
     after = records.read(first.folder)
     assert after.problems == []
     assert [seen.step for seen in after.observations] == list(range(12))
-    assert after.observations[:8] == before.observations
+    assert after.observations[:8] == before.observations[:8]
 
 
 COLLAPSING = [
@@ -195,14 +196,14 @@ COLLAPSING = [
 
 
 def test_a_collapse_warns(settings):
-    run = records.read(runner.pretrain(settings(*COLLAPSING)).folder)
+    run = records.read(training.pretrain(settings(*COLLAPSING)).folder)
     assert [warning.name for warning in run.warnings].count("collapse_loss") == 1
     assert run.observations[-1].step == 23
 
 
 def test_a_collapse_stops_where_that_is_wanted(settings):
     with pytest.raises(TrainingStopped, match=r"Stopped at step \d+ by lens.on_collapse=stop") as e:
-        runner.pretrain(settings(*COLLAPSING, "lens.on_collapse=stop"))
+        training.pretrain(settings(*COLLAPSING, "lens.on_collapse=stop"))
     assert ".ckpt" in str(e.value)
 
 
@@ -210,7 +211,7 @@ def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
-    done = runner.pretrain(settings("loggers.tensorboard=true"))
+    done = training.pretrain(settings("loggers.tensorboard=true"))
     # All histograms: by default it keeps any one of them.
     events = event_accumulator.EventAccumulator(
         str(done.folder / "logs" / "tensorboard"),
@@ -232,7 +233,7 @@ def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     offline = ["wandb.enabled=true", "wandb.offline=true", "wandb.project=p", "wandb.entity=null"]
-    done = runner.pretrain(settings(*offline))
+    done = training.pretrain(settings(*offline))
     wandb.finish()
     written = [p.name for p in (done.folder / "wandb").rglob("*")]
     assert any("angles" in name and name.endswith(".png") for name in written)

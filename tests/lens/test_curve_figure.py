@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from solo_margins.cli import SetupError, run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.losses import Margins
-from solo_margins.runner.program import SetupError, run_as_program
 
 figure = pytest.importorskip("solo_margins.lens.curve_figure", reason="matplotlib is missing")
 parse = figure.parse
@@ -55,7 +55,7 @@ def test_the_ends_of_the_range_are_drawn(tmp_path):
 @pytest.mark.parametrize("arguments", [[], ["draw"], ["--help"]])
 def test_the_program_says_how_it_is_used(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
-        run_as_program(main, arguments)
+        run_cli(main, arguments)
     assert ended.value.code == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("Error: Say what to show: python -m solo_margins.lens curves")

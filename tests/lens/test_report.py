@@ -6,9 +6,9 @@ import pytest
 from lens_runs import write_lens, write_run
 from report_pages import Page, lens_report, report
 
+from solo_margins.cli import run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.lens.records import HealthWarning
-from solo_margins.runner.program import run_as_program
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -86,7 +86,7 @@ def test_nothing_to_show_is_an_error(tmp_path, capsys):
     output = tmp_path / "report.html"
     arguments = ["report", str(tmp_path / "empty"), str(tmp_path / "absent"), f"output={output}"]
     with pytest.raises(SystemExit) as ended:
-        run_as_program(main, arguments)
+        run_cli(main, arguments)
     assert ended.value.code == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("Error: There is nothing to show, and no report was written: ")

@@ -3,10 +3,10 @@
 import pytest
 from omegaconf import OmegaConf
 
-from solo_margins import runner
+from solo_margins import training
+from solo_margins.cli import SetupError
 from solo_margins.config import read
 from solo_margins.lens.settings import LensSettings
-from solo_margins.runner.program import SetupError
 
 WRONG = {
     "lens.every=0": "lens.every must be a whole number above 0 or null, got 0",
@@ -27,7 +27,7 @@ def test_wrong_settings_are_refused_in_a_sentence(override, message):
 @pytest.mark.parametrize("method", ["mocov3_margin", "simclr"])
 def test_they_are_checked_before_training(raw_config, method):
     with pytest.raises(SetupError, match=r"lens\.every must be a whole number above 0"):
-        runner.pretrain(raw_config(method, "lens.every=0"))
+        training.pretrain(raw_config(method, "lens.every=0"))
 
 
 def test_the_composed_configuration_has_every_setting(composed):

@@ -15,7 +15,7 @@ import traceback
 import hydra  # noqa: F401
 import matplotlib.pyplot  # noqa: F401
 
-from solo_margins import host, runner  # noqa: F401
+from solo_margins import host, training  # noqa: F401
 from solo_margins.evaluation import knn, probe  # noqa: F401
 
 host.load()

@@ -28,11 +28,11 @@ def main(folder, ports):
         setattr(nn, name, ChannelNorm)
     from omegaconf import OmegaConf
 
-    from solo_margins import runner
+    from solo_margins import training
 
     for path, port in zip(sorted(Path(folder).glob("*.yaml")), ports, strict=True):
         os.environ["MASTER_PORT"] = port
-        runner.pretrain(OmegaConf.load(path))
+        training.pretrain(OmegaConf.load(path))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,13 @@ NAMES = (
     "loss_without_labels",
     "trainer_settings",
     "narrow_convolutions_on_the_cpu",
+    "configuration_of_the_classifier",
     "whitening_in_full_precision",
     "warmup_cosine",
     "static_rates_in_checkpoints",
     "momentum_after_resuming",
     "clusters_in_checkpoints",
-    "checkpoints_of_their_own",
     "auto_resume_of_the_same_run",
-    "dali_pipelines",
 )
 """In the order in which they are applied."""
 
@@ -34,5 +33,5 @@ def load(names: tuple[str, ...] = NAMES) -> list[Repair]:
     for name in names:
         module = importlib.import_module(f"{__name__}.{name}")
         symptoms = " ".join((module.__doc__ or "").split())
-        found.append(Repair(name, symptoms, module.CHANGES, getattr(module, "NEEDS", None)))
+        found.append(Repair(name, symptoms, module.CHANGES))
     return found

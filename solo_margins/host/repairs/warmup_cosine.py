@@ -93,9 +93,4 @@ def scheduled_rates(self: Any) -> list[float]:
     ]
 
 
-CHANGES = (
-    Replace("utils.lr_scheduler", "LinearWarmupCosineAnnealingLR.get_lr", scheduled_rates),
-    Replace(
-        "utils.lr_scheduler", "LinearWarmupCosineAnnealingLR._get_closed_form_lr", scheduled_rates
-    ),
-)
+CHANGES = (Replace("utils.lr_scheduler", "LinearWarmupCosineAnnealingLR.get_lr", scheduled_rates),)

@@ -1,51 +1,33 @@
-"""The contract on the registry's solo-learn 1.0.2: its parts, adapted to the repository form."""
+"""The interface on the registry's solo-learn 1.0.2: what the three methods, demo and tests need.
+
+Parts of the release are used where they do what those of the repository do; what it lacks, or gets
+wrong on today's packages, is written here against the interface of the repository.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from solo_margins.host.stand_ins import stand_ins
+from solo_margins.host.import_shims import import_shims
 
-with stand_ins():
+with import_shims():
     import solo
 
 from omegaconf import DictConfig
 from solo.utils.knn import WeightedKNNClassifier
-from solo.utils.metrics import weighted_mean
-from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
+from solo.utils.momentum import initialize_momentum_params
 from solo.utils.pretrain_dataloader import FullTransformPipeline, NCropAugmentation
 from torch import nn
 
-from solo_margins.host import dali_errors
 from solo_margins.host.backbones import build_backbone_from, load_backbone
 from solo_margins.host.lightning import pl
-from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR as LinearWarmupCosineAnnealingLR
-from solo_margins.host.solo_1_0_2.base import BaseMethod, BaseMomentumMethod
-from solo_margins.host.solo_1_0_2.checkpoints import AutoResumer, Checkpointer
-from solo_margins.host.solo_1_0_2.config import (
-    omegaconf_select,
-    parse_linear_cfg,
-    parse_pretrain_cfg,
-)
-from solo_margins.host.solo_1_0_2.data import (
-    build_transform_pipeline,
-    prepare_classification_data,
-    prepare_classification_transforms,
-    prepare_pretrain_dataloader,
-    prepare_pretrain_dataset,
-)
+from solo_margins.host.solo_1_0_2.base import BaseMethod
+from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
 from solo_margins.host.solo_1_0_2.linear import LinearModel
-from solo_margins.host.solo_1_0_2.losses import (
-    byol_loss_func,
-    concat_all_gather_no_grad,
-    gather,
-    mocov3_loss_func,
-    simclr_loss_func,
-)
+from solo_margins.host.solo_1_0_2.losses import gather
+from solo_margins.host.solo_1_0_2.method_table import Methods
 from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
-from solo_margins.host.solo_1_0_2.metrics import accuracy_at_k
-from solo_margins.host.solo_1_0_2.optim import LARS, remove_bias_and_norm_from_weight_decay
-from solo_margins.host.solo_1_0_2.released import Methods
+from solo_margins.host.solo_1_0_2.views import build_transform_pipeline
 
 METHODS = Methods(
     {
@@ -60,12 +42,15 @@ METHODS = Methods(
 solo.methods.METHODS = METHODS
 
 
-def __getattr__(name: str) -> Any:
-    if name in dali_errors.NAMES:
-        with dali_errors.explained():
-            from solo_margins.host.solo_1_0_2 import dali
+class Checkpointer(pl.Callback):
+    """What a program gives its trainer in order to save checkpoints; ours derives from it."""
 
-        return getattr(dali, name)
+
+def __getattr__(name: str) -> Any:
+    if name == "build_transform_pipeline_dali":
+        from solo_margins.host.solo_1_0_2.dali import build_transform_pipeline_dali
+
+        return build_transform_pipeline_dali
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

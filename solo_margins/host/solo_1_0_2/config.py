@@ -1,15 +1,13 @@
-"""Configurations with the repository form's contract: defaults, checks and scaled rates."""
+"""Configurations as the repository parses them: defaults, checks and scaled rates."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.host import named_data, recipe
-from solo_margins.host.class_folders import classes_in
-from solo_margins.host.own_settings import settle_recipe
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings
 
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "imagenet100": 100}
@@ -70,7 +68,6 @@ def parse_pretrain_cfg(cfg: DictConfig) -> DictConfig:
 
     The learning rates are multiplied by the total batch size over 256.
     """
-    named_data.locate(cfg, pretraining=True)
     require(cfg, ["data.dataset", "data.train_path", "augmentations", "optimizer.batch_size"])
     _complete(cfg, {"dali.encode_indexes_into_labels": False, "data.val_path": None})
     set_defaults(cfg, {"data.no_labels": False, "debug_augmentations": False})
@@ -90,7 +87,6 @@ def parse_pretrain_cfg(cfg: DictConfig) -> DictConfig:
 
 def parse_linear_cfg(cfg: DictConfig) -> DictConfig:
     """Return a configuration for linear evaluation or fine-tuning, completed and scaled."""
-    named_data.locate(cfg, pretraining=False)
     require(
         cfg,
         [
@@ -101,7 +97,6 @@ def parse_linear_cfg(cfg: DictConfig) -> DictConfig:
             "pretrained_feature_extractor",
         ],
     )
-    set_defaults(cfg, {"data.augmentations.crop_size": recipe.NATIVE_SIZE[cfg.data.dataset]})
     _complete(
         cfg,
         {
@@ -111,8 +106,7 @@ def parse_linear_cfg(cfg: DictConfig) -> DictConfig:
             "label_smoothing": 0.0,
             "mixup": 0.0,
             "cutmix": 0.0,
-            "data.augmentations.mean": list(recipe.IMAGENET_MEAN),
-            "data.augmentations.std": list(recipe.IMAGENET_STD),
+            "data.augmentations.crop_size": 224,
         },
     )
     cfg.optimizer.lr *= _batch_factor(cfg)
@@ -123,20 +117,18 @@ def _complete(cfg: DictConfig, defaults: Mapping[str, Any]) -> None:
     dataset = cfg.data.dataset
     if dataset not in DATASETS:
         raise ValueError(f"data.dataset must be one of {sorted(DATASETS)}, got {dataset!r}.")
-    # Before defaults are filled in: what the configuration itself says about images counts.
-    recipe.remember(cfg)
     set_defaults(cfg, {**SHARED_DEFAULTS, **defaults})
-    settle_recipe(complete_trainer_settings(cfg))
+    complete_trainer_settings(cfg)
     if cfg.data.format == "dali" and dataset not in DALI_DATASETS:
         raise ValueError(
             f"data.format=dali needs data.dataset in {DALI_DATASETS}, got {dataset!r}."
         )
-    folders = 0
-    if dataset == "custom":
-        known = named_data.current().classes_of(cfg.data.train_path)
-        folders = len(classes_in(cfg.data.train_path) if known is None else known)
-    # The online classifier needs an output even where there are no labels.
-    cfg.data.num_classes = NUM_CLASSES.get(dataset, max(1, folders))
+    if dataset in NUM_CLASSES:
+        cfg.data.num_classes = NUM_CLASSES[dataset]
+    else:
+        # The online classifier needs an output even where there are no labels.
+        folders = sum(entry.is_dir() for entry in os.scandir(cfg.data.train_path))
+        cfg.data.num_classes = max(1, folders)
     set_defaults(
         cfg,
         {

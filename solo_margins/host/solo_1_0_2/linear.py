@@ -1,4 +1,4 @@
-"""Linear evaluation and fine-tuning with the repository form's contract."""
+"""Linear evaluation and fine-tuning, as in the repository."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LinearModel(pl.LightningModule):
         mixup_func: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
-        cfg = self.add_and_assert_specific_cfg(cfg)
+        cfg = self.cfg = self.add_and_assert_specific_cfg(cfg)
         if cfg.optimizer.layer_decay > 0:
             raise NotImplementedError(
                 "optimizer.layer_decay is not offered on solo-learn 1.0.2 from the package "

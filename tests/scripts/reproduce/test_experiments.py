@@ -6,7 +6,7 @@ from reproduce.grid import name_of, targets_of
 from reproduce.papers import LINEAR_PROBING, TRANSFER
 from reproduce.study import PRESETS
 
-from solo_margins.recipes import CELLS, is_from_paper
+from solo_margins.recipes import RECIPES, is_from_paper
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -14,7 +14,7 @@ def test_every_cell_is_a_recipe_and_every_place_is_taken_once(name):
     entries = EXPERIMENTS[name].entries
     assert entries
     for entry in entries:
-        assert entry.cell.variant in CELLS[entry.cell.method][entry.cell.data]
+        assert entry.cell.variant in RECIPES[entry.cell.method][entry.cell.data]
         if entry.baseline is not None:
             assert entry.baseline in {other.row for other in entries}
     places = [(entry.row, entry.column) for entry in entries]
@@ -54,7 +54,7 @@ def test_cells_of_the_mini_preset_compose(composed):
 def test_the_reported_accuracies_belong_to_cells_of_the_paper():
     cells = {
         (method, data, variant)
-        for method, by_data in CELLS.items()
+        for method, by_data in RECIPES.items()
         for data, variants in by_data.items()
         for variant in variants
         if is_from_paper(method, data, variant) and data != "imagenet"

@@ -1,0 +1,306 @@
+"""Checkpoints: which file a path means, whether it is whole, what it was trained with, its content.
+
+Nothing that a file holds is ever executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins.same_run import are_the_same_run
+
+PREVIOUS = ".previous"
+"""Ends the name of the checkpoint before the newest, after ``.ckpt``."""
+ENDINGS = (".ckpt", ".pth", ".pt")
+
+log = logging.getLogger("solo_margins.checkpoints")
+
+
+# What a checkpoint was trained with: the args.json that its run wrote beside it.
+
+
+def args_file(checkpoint: str | Path) -> Path:
+    """Return the file with the settings of a checkpoint, or of a run's folder."""
+    path = Path(checkpoint)
+    return (path if path.is_dir() else path.parent) / "args.json"
+
+
+def read_settings(checkpoint: str | Path) -> DictConfig | None:
+    """Return the configuration of the run that wrote a checkpoint, None where it left none.
+
+    Args:
+        checkpoint: a checkpoint, or the folder of its run.
+
+    Raises:
+        ValueError: the file is there but cannot be read.
+    """
+    file = args_file(checkpoint)
+    try:
+        settings = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as reason:
+        raise ValueError(
+            f"{file} should say what {checkpoint} was trained with, but cannot be read ({reason})."
+        ) from None
+    if not isinstance(settings, dict):
+        raise ValueError(f"{file} should hold the settings of a run, but is not a JSON object.")
+    return OmegaConf.create(settings)
+
+
+def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
+    """Return one setting of the run that wrote a checkpoint.
+
+    Args:
+        checkpoint: a checkpoint, or the folder of its run.
+        key: the setting.
+        default: what to return where the run has no such setting.
+
+    Raises:
+        ValueError: the file is missing or unreadable, or holds no such setting.
+    """
+    settings = read_settings(checkpoint)
+    if settings is None:
+        check_exists(checkpoint)
+        raise ValueError(
+            f"{args_file(checkpoint)} should say what {checkpoint} was trained with, but does not "
+            f"exist: {key} is not known, set what needs it on the command line."
+        )
+    value = OmegaConf.select(settings, key)
+    if value is None and default:
+        return default[0]
+    if value is None and "pretrained_feature_extractor" in settings:
+        raise ValueError(
+            f"{checkpoint} is a checkpoint of a linear probe, which does not know {key}: name the "
+            f"one of the pretraining, {settings.pretrained_feature_extractor}."
+        )
+    if value is None:
+        raise ValueError(
+            f"{args_file(checkpoint)} holds no setting {key}; set what needs it on the command "
+            "line."
+        )
+    return value
+
+
+# Which file a path means.
+
+
+def check_exists(checkpoint: str | Path, named: str = "pretrained_feature_extractor=") -> None:
+    """Raise ``ValueError`` if there is neither such a checkpoint nor a folder of that name.
+
+    Args:
+        checkpoint: the path.
+        named: how the error names it, before the path.
+    """
+    if not Path(checkpoint).exists():
+        raise ValueError(f"{named}{checkpoint} does not exist.")
+
+
+def find_checkpoint(path: str | Path, named: str = "pretrained_feature_extractor=") -> Path:
+    """Return the checkpoint that a path means: a file, or the newest one in a run's folder.
+
+    Args:
+        path: of a file or a folder.
+        named: how an error names it, before the path.
+    """
+    check_exists(path, named)
+    path = Path(path)
+    if path.is_dir():
+        newest = newest_checkpoint(path)
+        if newest is None:
+            raise ValueError(f"{named}{path} holds no checkpoint (*.ckpt).")
+        return newest
+    if path.suffix not in ENDINGS:
+        raise ValueError(f"{named}{path} must end with .ckpt, .pth or .pt.")
+    return path
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint in a folder that was written last, if there is one."""
+    return max(folder.glob("*.ckpt"), key=os.path.getmtime, default=None)
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """Return a run's checkpoints, the newest first, those set aside last."""
+    kept, aside = (list(folder.glob(pattern)) for pattern in ("*.ckpt", "*.ckpt" + PREVIOUS))
+    return [*sorted(kept, key=_age, reverse=True), *sorted(aside, key=_age, reverse=True)]
+
+
+def _age(path: Path) -> tuple[float, int, str]:
+    # Clocks are coarse: of two files written at once, the later epoch counts.
+    return os.path.getmtime(path), len(path.name), path.name
+
+
+def newest_readable(folder: Path) -> Path | None:
+    """Return the newest checkpoint of a run that is whole, and warn of those that are not."""
+    for checkpoint in newest_first(folder):
+        fault = fault_of(checkpoint)
+        if fault is None:
+            return checkpoint
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
+    return None
+
+
+def find_same_run(
+    folder: str | Path, cfg: DictConfig, max_age: timedelta
+) -> tuple[Path | None, str | None]:
+    """Return the newest checkpoint of the very same run and its W&B id, or (None, None).
+
+    Args:
+        folder: that holds the folders of runs.
+        cfg: the configuration; runs are the same when all settings that define them are equal.
+        max_age: age of a checkpoint from which on it is not considered.
+    """
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    oldest = datetime.now() - max_age
+    found: list[tuple[datetime, Path]] = []
+    for path, _, files in os.walk(folder):
+        candidates = [Path(path, name) for name in files if name.endswith((".ckpt", PREVIOUS))]
+        if not candidates or "args.json" not in files:
+            continue
+        written = datetime.fromtimestamp(max(map(os.path.getmtime, candidates)))
+        if written > oldest:
+            found.append((written, Path(path)))
+    for _, run in sorted(found, reverse=True):
+        try:
+            other = read_settings(run)
+        except ValueError:
+            log.warning("Skipped %s for auto-resume: its args.json cannot be read.", run)
+            continue
+        if other is not None and are_the_same_run(other, settings):
+            checkpoint = newest_readable(run)
+            if checkpoint is not None:
+                return checkpoint, OmegaConf.select(other, "wandb_run_id")
+    return None, None
+
+
+# Whether a file is whole.
+
+
+def fault_of(checkpoint: Path) -> str | None:
+    """Return what is wrong with a checkpoint's file, or None where it is whole.
+
+    A checkpoint is a zip archive: its table of contents is at its end, and each part has a
+    checksum.
+    """
+    try:
+        with zipfile.ZipFile(checkpoint) as archive:
+            if not any(name.endswith("data.pkl") for name in archive.namelist()):
+                return "it is not a checkpoint of PyTorch"
+            damaged = archive.testzip()
+    except OSError as error:
+        return reason_of(error)
+    except Exception:
+        # zipfile has many words for a file that is not as it was written.
+        return f"it is cut off, damaged or not a checkpoint ({checkpoint.stat().st_size} bytes)"
+    return None if damaged is None else f"its part {damaged} is damaged"
+
+
+def reason_of(error: Exception) -> str:
+    """Return what went wrong, without numbers and names that the sentence has already."""
+    text = getattr(error, "strerror", None) or str(error)
+    return " ".join(text.split()).rstrip(".")
+
+
+# Its content: tensors and plain data, never a program.
+
+
+def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
+    """Return the content of a checkpoint; nothing in the file is executed.
+
+    Args:
+        path: of the file.
+        in_place: leave tensors in the file until they are used.
+
+    Raises:
+        ValueError: the file is damaged, or holds more than tensors and plain data; the message is
+            one sentence.
+    """
+    import torch
+
+    _allow_counters()
+    try:
+        content = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=in_place)
+    # Damaged files make PyTorch fail in any way.
+    except Exception as error:
+        if in_place and "mmap can only be used" in str(error):
+            return read_checkpoint(path)
+        raise ValueError(_complaint(path, error)) from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a checkpoint: it holds a {type(content).__name__}.")
+    return content
+
+
+def refuse_unsafe(path: str | Path) -> None:
+    """Raise ``ValueError`` unless a checkpoint can be loaded without executing anything."""
+    read_checkpoint(path, in_place=True)
+
+
+@contextlib.contextmanager
+def safe_loading() -> Iterator[None]:
+    """Let PyTorch execute nothing of a file in this process, whoever calls it."""
+    force, opposite = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    _allow_counters()
+    before = {name: os.environ.get(name) for name in (force, opposite)}
+    os.environ[force] = "1"
+    os.environ.pop(opposite, None)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _allow_counters() -> None:
+    """Let schedules by milestones be read, whose Counter torch 2.1 does not take for plain data."""
+    import torch
+
+    allowed = torch._weights_only_unpickler._get_allowed_globals()
+    allowed.setdefault("collections.Counter", Counter)
+
+
+def _complaint(path: str | Path, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, pickle.UnpicklingError):
+        # "Unsupported global: GLOBAL posix.system was not an allowed global by default.", and
+        # "Unsupported class posix.system" from torch 2.1.
+        named = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text)
+        if named is not None or _is_bare_pickle(path):
+            example = f", for example {named[1]}" if named else ""
+            return (
+                f"{path} was not loaded: it holds more than tensors and plain data{example}, and "
+                "could run a program when it is loaded."
+            )
+    reason = text.split(". ")[0].rstrip(".") or type(error).__name__
+    return f"{path} is damaged or not a checkpoint ({reason})."
+
+
+def _is_bare_pickle(path: str | Path) -> bool:
+    """Tell whether a file is a pickle that PyTorch has not written, which may hold anything."""
+    with open(path, "rb") as file:
+        return file.read(1) == pickle.PROTO
+
+
+def run_folder(trainer: Any) -> Path:
+    """Return the folder that a trainer's checkpointer writes to, or else the trainer's own."""
+    for callback in trainer.callbacks:
+        path = getattr(callback, "path", None)
+        if path is not None and hasattr(callback, "ckpt_placeholder"):
+            return Path(path)
+    return Path(trainer.default_root_dir)

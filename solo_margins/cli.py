@@ -1,0 +1,194 @@
+"""How a program ends: one sentence and an exit code instead of a stack trace."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from solo_margins.multirun import Job, as_single_run, current_job
+
+EXIT_BY_SIGNAL = 128
+"""Exit code of a process that a signal has ended, less the signal's number, as shells have it."""
+
+
+class SetupError(ValueError):
+    """A run cannot start as it is configured; the message is one sentence for the user."""
+
+
+class TrainingStopped(SetupError):
+    """All ranks ended a run at once, because it cannot succeed; the message is one sentence."""
+
+
+class TrainingInterrupted(SystemExit):
+    """Ctrl-C or SIGTERM ended a run after its state was saved.
+
+    Not a ``KeyboardInterrupt``: on that, Lightning ends the process by itself.
+
+    Attributes:
+        message: one sentence for the user.
+        checkpoint: the checkpoint to continue from, if there is one.
+        signal: the number of the signal.
+    """
+
+    def __init__(self, message: str, checkpoint: Path | None, number: int = signal.SIGINT) -> None:
+        # A helper that exits with an error makes Lightning kill the main process.
+        super().__init__(0 if is_helper_process() else EXIT_BY_SIGNAL + number)
+        self.message = message
+        self.checkpoint = checkpoint
+        self.signal = number
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn what a wrong configuration raises during set-up into a :class:`SetupError`."""
+    try:
+        yield
+    except SetupError:
+        raise
+    except Exception as error:
+        sentence = _sentence_for(error)
+        if sentence is None:
+            raise
+        raise SetupError(sentence) from error
+
+
+def _sentence_for(error: Exception) -> str | None:
+    """Return one line for an error that a user can mend, None for any other."""
+    family = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
+    if "omegaconf.errors.OmegaConfBaseException" in family:
+        key = getattr(error, "full_key", None)
+        reason = str(error).splitlines()[0]
+        return f"The configuration is wrong at {key}: {reason}" if key else reason
+    if isinstance(error, AssertionError):
+        return _assertion(error)
+    if isinstance(error, ImportError):
+        # Python's own import errors name the module: those are not the user's to mend.
+        return one_line(error) if error.name is None else None
+    mendable = (ValueError, NotImplementedError, FileNotFoundError, NotADirectoryError)
+    if isinstance(error, (*mendable, PermissionError)) or any(
+        name.endswith(".MisconfigurationException") for name in family
+    ):
+        return one_line(error)
+    return None
+
+
+def _assertion(error: AssertionError) -> str | None:
+    """Explain one of solo-learn's checks, most of which carry no message."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    if "solo" not in Path(frame.filename).parts:
+        return None
+    reason = one_line(error) or f"it requires `{(frame.line or '').removeprefix('assert ')}`."
+    return f"solo-learn refuses the configuration: {reason}"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an error without line breaks."""
+    return " ".join(str(error).split())
+
+
+def wants_traces() -> bool:
+    """Tell whether the user has asked for full stack traces."""
+    return any(
+        os.environ.get(name, "") not in ("", "0")
+        for name in ("HYDRA_FULL_ERROR", "SOLO_MARGINS_DEBUG")
+    )
+
+
+def run_cli(
+    function: Callable[..., Any], *arguments: Any, program: str | Path | None = None
+) -> Any:
+    """Call a function and end the process as a program should.
+
+    A mistake of the user becomes one sentence on stderr and exit code 1, Ctrl-C one line and exit
+    code 130, SIGTERM during a run the same and 143. Anything unexpected keeps its stack trace, as
+    does everything with ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
+
+    In a job of a multirun an error names the job and is left to Hydra, which goes on with the other
+    jobs and exits with code 1 after the last one. Ctrl-C ends the multirun.
+
+    Args:
+        function: what to call.
+        arguments: what to call it with.
+        program: the file of the program; by default the one that Python was started with.
+    """
+    job = current_job()
+    if job is not None:
+        return _run_job(job, function, *arguments, program=program or sys.argv[0])
+    try:
+        with exit_on_interrupt(), _messages_on_stderr():
+            return function(*arguments)
+    except SetupError as error:
+        if wants_traces():
+            raise
+        _leave_to_the_first_process(error)
+        print(f"Error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
+    print(f"\nStarting {job}", flush=True)
+    try:
+        with exit_on_interrupt(), _messages_on_stderr(), as_single_run(program):
+            return function(*arguments)
+    except Exception as error:
+        if wants_traces():
+            raise
+        _leave_to_the_first_process(error)
+        # Hydra shows one error only, and that after the last job.
+        if isinstance(error, SetupError):
+            print(f"Error in {job}: {error}", file=sys.stderr, flush=True)
+        else:
+            print(f"Error in {job}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        raise job.failure(one_line(error) or type(error).__name__) from None
+
+
+def _leave_to_the_first_process(error: Exception) -> None:
+    """End a helper quietly when all ranks have stopped for the same reason."""
+    if isinstance(error, TrainingStopped) and is_helper_process():
+        # A helper that exits with an error makes Lightning kill the main process.
+        raise SystemExit(0) from None
+
+
+@contextmanager
+def exit_on_interrupt() -> Iterator[None]:
+    """End the process on Ctrl-C outside of a run with one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_helper_process():
+            # A helper that exits with an error makes Lightning kill the main process.
+            raise SystemExit(0) from None
+        print("Interrupted.", file=sys.stderr)
+        raise SystemExit(EXIT_BY_SIGNAL + signal.SIGINT) from None
+
+
+@contextmanager
+def _messages_on_stderr() -> Iterator[None]:
+    """Show our own warnings whatever Hydra has done to Python's logging."""
+    ours = logging.getLogger("solo_margins")
+    handler = logging.StreamHandler()
+    propagates, level = ours.propagate, ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.WARNING)
+    ours.propagate = False
+    try:
+        yield
+    finally:
+        ours.propagate = propagates
+        ours.setLevel(level)
+        ours.removeHandler(handler)
+
+
+def is_helper_process() -> bool:
+    """Tell whether this process was started by another rank to train along with it."""
+    return os.environ.get("LOCAL_RANK", "0") != "0"

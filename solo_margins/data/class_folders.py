@@ -1,0 +1,142 @@
+"""Class folders: which folders and files count, and checks of a folder of images."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from solo_margins.data.image_files import EXTENSIONS, is_hidden, is_image
+
+log = logging.getLogger("solo_margins.data")
+
+_warned: set[str] = set()
+
+
+def folders_in(root: str | Path, without: Path | None = None) -> list[str]:
+    """Return the sorted names of the folders in ``root``, except hidden ones and ``without``."""
+    left_out = None if without is None else os.path.abspath(without)
+    with os.scandir(root) as entries:
+        names = [e.name for e in entries if e.is_dir() and not is_hidden(e.name)]
+    return sorted(name for name in names if os.path.abspath(os.path.join(root, name)) != left_out)
+
+
+def holds_images(folder: str | Path) -> bool:
+    """Return whether a folder holds an image, at any depth."""
+    inside = []
+    with os.scandir(folder) as entries:
+        # Stops at the first image instead of listing all of them.
+        for entry in entries:
+            if is_image(entry.name) and entry.is_file():
+                return True
+            if entry.is_dir() and not is_hidden(entry.name):
+                inside.append(entry.path)
+    return any(holds_images(path) for path in inside)
+
+
+def classes_in(root: str | Path, without: Path | None = None) -> list[str]:
+    """Return the sorted names of the folders that hold images."""
+    return [name for name in folders_in(root, without) if holds_images(os.path.join(root, name))]
+
+
+def labelled_images(root: str | Path, labels: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return ``(file, label)`` of all images in class folders, in torchvision's order."""
+    found: list[tuple[str, int]] = []
+    for name, label in sorted(labels.items()):
+        walked = []
+        for folder, inside, files in os.walk(os.path.join(root, name), followlinks=True):
+            inside[:] = [other for other in inside if not is_hidden(other)]
+            walked.append((folder, files))
+        for folder, files in sorted(walked):
+            found.extend((os.path.join(folder, f), label) for f in sorted(files) if is_image(f))
+    return found
+
+
+def images_in(folder: str | Path) -> list[str]:
+    """Return the sorted names of the images directly inside a folder."""
+    with os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if is_image(e.name) and e.is_file())
+
+
+def check_classes(key: str, root: Path, classes: Sequence[str], without: Path | None) -> None:
+    """Refuse a folder without images in class folders; warn about empty class folders."""
+    if not classes:
+        raise ValueError(no_images(key, root))
+    empty = sorted(set(folders_in(root, without)) - set(classes))
+    if empty:
+        warn_once(
+            f"{key}={root}: ignored {_counted(len(empty), 'class folder')} without images, "
+            f"for example {empty[0]!r}."
+        )
+
+
+def no_images(key: str, root: str | Path) -> str:
+    """Return one sentence about a folder without images in class folders."""
+    if images_in(root):
+        advice = "data.no_labels=true pretrains on the images directly inside it"
+    else:
+        advice = f"images end with {', '.join(EXTENSIONS)}"
+    return f"{key}={root} has no images in class folders: {advice}."
+
+
+def check_unlabelled(key: str, root: Path) -> None:
+    """Refuse a folder without images directly inside it; warn about other files."""
+    images = images_in(root)
+    if not images:
+        inside = " except in folders inside it" if classes_in(root) else ""
+        advice = (
+            "data.no_labels=false takes these folders as classes"
+            if inside
+            else f"images end with {', '.join(EXTENSIONS)}"
+        )
+        raise ValueError(
+            f"data.no_labels=true, but {key}={root} holds no images{inside}: {advice}."
+        )
+    with os.scandir(root) as entries:
+        visible = [e.name for e in entries if e.is_file() and not is_hidden(e.name)]
+    others = sorted(set(visible) - set(images))
+    if others:
+        warn_once(
+            f"{key}={root}: ignored {_counted(len(others), 'file')} without the extension of an "
+            f"image, for example {others[0]!r}."
+        )
+
+
+def check_same_classes(
+    train: Path, val: Path, classes: Sequence[str], found: Sequence[str], present: Sequence[str]
+) -> None:
+    """Refuse validation images of classes without training images.
+
+    Args:
+        train: folder of the training images.
+        val: folder of the validation images.
+        classes: class folders with training images.
+        found: class folders with validation images.
+        present: all class folders of the validation, empty ones included.
+    """
+    differing = sorted(set(found) - set(classes)) or sorted(set(classes) - set(present))
+    if differing:
+        raise ValueError(
+            f"data.val_path={val} must hold the same class folders as data.train_path={train}, "
+            f"but {differing[0]!r} is in only one of the two."
+        )
+    if not found:
+        raise ValueError(no_images("data.val_path", val))
+    empty = sorted(set(classes) - set(found))
+    if empty:
+        warn_once(
+            f"data.val_path={val}: {_counted(len(empty), 'class folder')} without images, "
+            f"for example {empty[0]!r}."
+        )
+
+
+def warn_once(text: str) -> None:
+    """Log a warning once, on the first rank of each machine."""
+    if text not in _warned and os.environ.get("LOCAL_RANK", "0") == "0":
+        _warned.add(text)
+        log.warning("%s", text)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,270 @@
+"""The data of a run: training batches and validation images of a parsed configuration."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch.utils.data import DataLoader, Subset
+
+from solo_margins import host
+from solo_margins.config import setting
+from solo_margins.data import class_folders, dali
+from solo_margins.data.dataset_paths import (
+    TORCHVISION_FILES,
+    data_fraction,
+    path_setting,
+    unlabelled_folder,
+)
+from solo_margins.data.deterministic import EpochBatches, PILBatches, batches_per_epoch
+from solo_margins.data.folders import (
+    ImageFiles,
+    Indexed,
+    labelled_files,
+    torchvision_files,
+    unlabelled_files,
+)
+from solo_margins.data.image_spec import classifier_spec
+from solo_margins.data.label_fraction import keep_fraction
+from solo_margins.data.workers import ignore_group_signals
+from solo_margins.host.detect import host_folder
+from solo_margins.host.lightning import pl
+
+PRETRAINING_FRACTION_SEED = 42
+"""Pretraining with ``data.fraction`` uses the same images whatever the seed, as in solo-learn."""
+
+
+class RunData(pl.LightningDataModule):
+    """Training batches and validation images of a run.
+
+    Batches are ``[indexes, views, targets]`` in pretraining and ``(images, targets)`` in linear
+    evaluation. Everything is opened here, so that mistakes are found before the trainer starts.
+
+    Args:
+        cfg: a parsed pretraining or linear configuration.
+        pretraining: which of the two it is.
+
+    Raises:
+        ValueError: the images are missing or cannot be used as configured; the message is one
+            sentence.
+    """
+
+    def __init__(self, cfg: DictConfig, pretraining: bool) -> None:
+        super().__init__()
+        self.cfg = cfg
+        read = FORMATS.get(cfg.data.format)
+        if read is None:
+            raise ValueError(
+                f"data.format must be one of {', '.join(FORMATS)}, got {cfg.data.format!r}."
+            )
+        images = training_images(cfg, pretraining)
+        _refuse_too_few(len(images), cfg)
+        self.train = read(cfg, images, pretraining)
+        self.validation = _validation_loader(cfg, pretraining)
+
+    def train_dataloader(self) -> Any:
+        """Return the training batches, at the position and rank of the trainer."""
+        if isinstance(self.train, EpochBatches):
+            self.train.trainer = self.trainer
+        return self.train
+
+    def val_dataloader(self) -> Any:
+        """Return the validation batches, an empty list where there are none."""
+        return [] if self.validation is None else self.validation
+
+    @property
+    def loaders(self) -> list[Any]:
+        """All loaders, for the report on skipped images."""
+        return [self.train, *([] if self.validation is None else [self.validation])]
+
+    @property
+    def folders(self) -> list[Path | None]:
+        """The folders of images, for the explanation of an error of DALI."""
+        return [path_setting(self.cfg, "train_path"), path_setting(self.cfg, "val_path")]
+
+
+def classifier_images(cfg: DictConfig) -> tuple[Any, Any]:
+    """Return the labelled training and validation images of a linear configuration, untransformed.
+
+    Only ``data.fraction`` of the training images is kept.
+    """
+    validation = validation_images(cfg)
+    return training_images(cfg, pretraining=False), validation
+
+
+# training
+
+
+def training_images(cfg: DictConfig, pretraining: bool) -> Any:
+    """Return the training images of a parsed configuration with their labels, untransformed.
+
+    Pretraining includes unlabelled images, with the label −1.
+    """
+    images = _stored_images(cfg, "train_path", pretraining)
+    fraction = data_fraction(cfg)
+    if fraction is None:
+        return images
+    return keep_fraction(images, fraction, PRETRAINING_FRACTION_SEED if pretraining else cfg.seed)
+
+
+def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
+    if pretraining:
+        transform = _views(cfg)
+        if cfg.debug_augmentations:
+            print(f"Augmentations:\n{transform}")
+    else:
+        spec = classifier_spec(cfg)
+        transform = spec.auto_augment() if cfg.auto_augment else spec.transforms()[0]
+    _innermost(images).transform = transform
+    if pretraining:
+        images = Indexed(images)
+    batch_size, workers = cfg.optimizer.batch_size, cfg.data.num_workers
+    if setting(cfg, "overfit_batches", 0) or not setting(cfg, "use_distributed_sampler", True):
+        # Lightning, or the user, chooses the images of every batch.
+        return _loader(images, batch_size, workers, shuffle=True, drop_last=True)
+    return PILBatches(images, batch_size, cfg.seed, workers)
+
+
+def _views(cfg: DictConfig) -> Any:
+    return host.FullTransformPipeline(
+        [
+            host.NCropAugmentation(
+                host.build_transform_pipeline(cfg.data.dataset, view), view.num_crops
+            )
+            for view in cfg.augmentations
+        ]
+    )
+
+
+def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
+    if not pretraining and cfg.auto_augment:
+        raise ValueError("auto_augment=true needs data.format=image_folder, got dali.")
+    files = _innermost(images)
+    if not isinstance(files, ImageFiles):
+        raise ValueError(
+            f"data.format=dali reads image folders, but data.dataset={cfg.data.dataset} is read "
+            "from torchvision's files: use data.format=image_folder."
+        )
+    kept = images.indices if isinstance(images, Subset) else range(len(files))
+    augment = (
+        partial(dali.views, cfg)
+        if pretraining
+        else partial(dali.classifier_crops, classifier_spec(cfg))
+    )
+    return dali.DALIBatches(
+        [files.samples[index] for index in kept],
+        augment,
+        cfg.optimizer.batch_size,
+        cfg.seed,
+        cfg.data.num_workers,
+        dali.device_of(cfg),
+        indexed=pretraining,
+    )
+
+
+FORMATS = {"image_folder": _pil_batches, "h5": _pil_batches, "dali": _dali_batches}
+"""Makers of training batches, by ``data.format``: (cfg, images, pretraining) to a loader."""
+
+
+def _refuse_too_few(images: int, cfg: DictConfig) -> None:
+    # An incomplete last batch is dropped; Lightning would train nothing without an error.
+    ranks, size = len(cfg.devices) * cfg.num_nodes, cfg.optimizer.batch_size
+    if setting(cfg, "limit_train_batches") == 0:
+        return
+    if batches_per_epoch(images, size, ranks) == 0:
+        shared = "" if ranks == 1 else f", which {ranks} ranks share"
+        raise ValueError(
+            f"optimizer.batch_size={size} exceeds the {images} training images of "
+            f"data.train_path={cfg.data.train_path}{shared}."
+        )
+
+
+# validation
+
+
+def validation_images(cfg: DictConfig) -> Any:
+    """Return the labelled validation images of a parsed configuration, untransformed."""
+    return _stored_images(cfg, "val_path", pretraining=False)
+
+
+def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
+    """Return the validation batches, None where a pretraining configuration has none."""
+    has_images = setting(cfg, "data.val_path") is not None or cfg.data.dataset in TORCHVISION_FILES
+    if pretraining and (cfg.data.no_labels or not has_images):
+        return None
+    images = validation_images(cfg)
+    _, images.transform = classifier_spec(cfg).transforms()
+    return _loader(images, cfg.optimizer.batch_size, cfg.data.num_workers)
+
+
+# both
+
+
+def _stored_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
+    """Return all images of a path of the configuration, as they are stored."""
+    if cfg.data.format == "h5":
+        return _h5_images(cfg, key)
+    if cfg.data.dataset in TORCHVISION_FILES:
+        # Without a path solo-learn keeps downloaded data in a folder of its own.
+        train = path_setting(cfg, "train_path") or host_folder() / "datasets"
+        split = "train" if key == "train_path" else "test"
+        if pretraining and cfg.data.dataset == "stl10":
+            split = "train+unlabeled"
+        root = path_setting(cfg, key) or train
+        download = setting(cfg, "data.download")
+        return torchvision_files(cfg.data.dataset, root, split, download=download)
+    train, unlabelled = _folder(cfg, "train_path"), unlabelled_folder(cfg)
+    if pretraining and cfg.data.no_labels:
+        samples = unlabelled_files(train)
+    else:
+        # One numbering for both: a class folder that validation lacks shifts no label.
+        classes = class_folders.classes_in(train, unlabelled)
+        samples = labelled_files(_folder(cfg, key), classes, unlabelled if pretraining else None)
+    return ImageFiles(samples, on_error=setting(cfg, "data.on_error", "raise"))
+
+
+def _folder(cfg: DictConfig, key: str) -> Path:
+    folder = path_setting(cfg, key)
+    if folder is None:
+        raise ValueError(
+            f"data.{key} has no value: name the folder of images, data.{key}=<folder>."
+        )
+    if not folder.is_dir():
+        raise ValueError(f"data.{key}={folder} is not an existing folder (seen from {Path.cwd()}).")
+    return folder
+
+
+def _h5_images(cfg: DictConfig, key: str) -> Any:
+    if host.FORM == "pypi":
+        raise NotImplementedError(
+            "data.format=h5 is not in solo-learn 1.0.2 from the package registry; "
+            "solo-learn's repository (1.0.6 or later) has it."
+        )
+    path = path_setting(cfg, key)
+    if path is None or not path.is_file():
+        raise ValueError(f"data.{key}={path} is not an existing file (seen from {Path.cwd()}).")
+    paths = {"train_data_path": path, "val_data_path": path}
+    loader, _ = host.prepare_classification_data(
+        cfg.data.dataset, **paths, data_format="h5", num_workers=0
+    )
+    loader.dataset.transform = None
+    return loader.dataset
+
+
+def _loader(images: Any, batch_size: int, num_workers: int, **settings: Any) -> DataLoader[Any]:
+    return DataLoader(
+        images,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        pin_memory=torch.cuda.is_available(),
+        worker_init_fn=ignore_group_signals,
+        **settings,
+    )
+
+
+def _innermost(images: Any) -> Any:
+    """Return the data set that a subset takes its images from."""
+    return images.dataset if isinstance(images, Subset) else images

@@ -1,0 +1,393 @@
+"""Where the images of a configuration are: torchvision's files or image folders, by ``data.name``.
+
+A configuration of ours says by ``data.name`` which images it means; solo-learn wants to know how
+they are stored. :func:`resolve` looks at what ``data.train_path`` holds and writes ``data.dataset``
+and the paths accordingly.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins.checkpoints import args_file, check_exists, read_settings
+from solo_margins.config import setting, write
+from solo_margins.data import class_folders
+from solo_margins.data.digits import digits_folder
+from solo_margins.data.label_fraction import check_fraction
+from solo_margins.host.image_statistics import STATISTICS
+
+PREPARE_TINYIMAGENET = "python scripts/prepare_tinyimagenet.py"
+
+
+@dataclass(frozen=True)
+class NamedData:
+    """A data set of the papers: its classes, and where to get it."""
+
+    title: str
+    classes: int
+    source: str
+    """What to download, and where from."""
+    unpacking: str = "unpack it"
+    dataset: str = "custom"
+    """``data.dataset`` when it is stored as an image folder."""
+    files: str | None = None
+    """Folder of torchvision's files; ``data.dataset`` is then the name of the data set."""
+
+    def missing(self, reason: str) -> str:
+        """Return one sentence that says how to get the images."""
+        layouts = "class folders, or train/ and val/ (or test/) with class folders,"
+        if self.files is not None:
+            layouts = f"{self.files}, {layouts}"
+        sentence = (
+            f"{self.title} was not found, {reason}: download {self.source}, {self.unpacking}, and "
+            f"name the folder that holds {layouts} by data.train_path=<folder>"
+        )
+        if self.files is not None:
+            sentence += "; data.download=true lets torchvision download it there"
+        return sentence + "."
+
+
+NAMED = {
+    "cifar10": NamedData(
+        "CIFAR-10",
+        10,
+        "cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html",
+        files="cifar-10-batches-py",
+    ),
+    "cifar100": NamedData(
+        "CIFAR-100",
+        100,
+        "cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html",
+        files="cifar-100-python",
+    ),
+    "stl10": NamedData(
+        "STL-10",
+        10,
+        "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/",
+        files="stl10_binary",
+    ),
+    "tinyimagenet": NamedData(
+        "Tiny ImageNet",
+        200,
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        unpacking=f"convert it by `{PREPARE_TINYIMAGENET} tiny-imagenet-200.zip <folder>`",
+    ),
+    "imagenet": NamedData(
+        "ImageNet",
+        1000,
+        "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from "
+        "https://www.image-net.org/download.php",
+        unpacking="unpack them into a folder for each class",
+        dataset="imagenet",
+    ),
+    "imagenet100": NamedData(
+        "ImageNet-100",
+        100,
+        "ImageNet from https://www.image-net.org/download.php",
+        unpacking="keep 100 of its class folders, such as those that solo-learn lists in "
+        "solo/data/dataset_subset/imagenet100_classes.txt",
+        dataset="imagenet100",
+    ),
+}
+"""Data sets that papers use, by ``data.name``."""
+
+TORCHVISION_FILES = tuple(name for name, data in NAMED.items() if data.files is not None)
+"""Values of ``data.dataset`` that torchvision's own data sets read."""
+
+OURS = (*NAMED, "digits", "folder")
+"""Every ``data.name`` of our configurations; others are not ours."""
+
+ON_ERROR = ("raise", "skip")
+"""Values of ``data.on_error``: what to do about an image that cannot be read."""
+
+
+def resolve(cfg: DictConfig, pretraining: bool) -> None:
+    """Point a configuration to its images, and check them.
+
+    Writes ``data.dataset``, ``data.train_path``, ``data.val_path``, ``data.unlabelled_folder`` and,
+    where classes are folders, ``data.num_classes``. A second call changes nothing. In
+    configurations without a ``data.name`` of ours only the class folders are checked and counted.
+
+    Args:
+        cfg: a pretraining or linear configuration, changed in place.
+        pretraining: whether unlabelled images are used.
+
+    Raises:
+        ValueError: the images are missing, incomplete, or cannot be read as configured; the
+            message is one sentence.
+    """
+    _check_on_error(cfg)
+    if data_fraction(cfg) is not None:
+        check_fraction(data_fraction(cfg))
+    if setting(cfg, "data.format") == "h5":
+        return
+    name = setting(cfg, "data.name")
+    if name in NAMED:
+        _resolve_named(cfg, name)
+    elif name == "folder":
+        _resolve_splits(cfg)
+    elif name == "digits":
+        _refuse_other_images(cfg)
+    if setting(cfg, "data.dataset") not in TORCHVISION_FILES:
+        _check_folders(cfg, pretraining)
+
+
+def data_fraction(cfg: DictConfig) -> Any:
+    """Return ``data.fraction``, None where all images are used."""
+    fraction = setting(cfg, "data.fraction")
+    return None if fraction == -1 else fraction
+
+
+def path_setting(cfg: DictConfig, key: str) -> Path | None:
+    """Return a path of ``data``, None where it is not set."""
+    value = setting(cfg, f"data.{key}")
+    return None if value is None else Path(value).expanduser()
+
+
+def unlabelled_folder(cfg: DictConfig) -> Path | None:
+    """Return the folder of unlabelled images that one of our configurations names."""
+    train, name = path_setting(cfg, "train_path"), setting(cfg, "data.unlabelled_folder")
+    is_used = train is not None and name is not None and setting(cfg, "data.name") in OURS
+    return train / str(name) if train is not None and is_used else None
+
+
+def _check_on_error(cfg: DictConfig) -> None:
+    on_error = setting(cfg, "data.on_error", "raise")
+    if on_error not in ON_ERROR:
+        raise ValueError(f"data.on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}.")
+    if on_error == "skip" and setting(cfg, "data.format") == "dali":
+        raise ValueError(
+            "data.on_error=skip is not possible with data.format=dali, which stops at the first "
+            "image that it cannot decode: use data.format=image_folder, or data.on_error=raise."
+        )
+
+
+def _resolve_named(cfg: DictConfig, name: str) -> None:
+    data = NAMED[name]
+    path = path_setting(cfg, "train_path")
+    if path is None:
+        raise ValueError(data.missing("data.train_path has no value"))
+    if name == "tinyimagenet":
+        _refuse_as_downloaded(path)
+    wants_dali = setting(cfg, "data.format") == "dali"
+    files_root = None if data.files is None else _root_of_files(path, data.files)
+    folder = _class_parent(path)
+    if folder is None and setting(cfg, "data.no_labels") and path.is_dir():
+        folder = path
+    # Where both are stored side by side, DALI can read train/ only.
+    if folder is not None and (files_root is None or (wants_dali and folder != path)):
+        _use_folders(cfg, data, path, folder)
+    elif files_root is not None or (data.files is not None and setting(cfg, "data.download")):
+        if wants_dali:
+            raise ValueError(
+                f"data.format=dali reads image folders, but data.train_path={path} means "
+                f"torchvision's files of {data.title}: data.format=image_folder reads both."
+            )
+        _use_files(cfg, name, files_root or path)
+    else:
+        holds = "class folders" if data.files is None else f"{data.files} or class folders"
+        state = f"does not hold {holds}" if path.is_dir() else "is not an existing folder"
+        raise ValueError(data.missing(f"data.train_path={path} {state}"))
+
+
+def _refuse_as_downloaded(path: Path) -> None:
+    packed = [path / "tiny-imagenet-200", path / "tiny-imagenet-200.zip"]
+    if path.suffix == ".zip" or (path / "wnids.txt").is_file():
+        packed = [path]
+    archive = next((candidate for candidate in packed if candidate.exists()), None)
+    if archive is not None:
+        raise ValueError(
+            f"{archive} is Tiny ImageNet as downloaded: convert it to image folders by "
+            f"`{PREPARE_TINYIMAGENET} {archive} <folder>` and use data.train_path=<folder>."
+        )
+
+
+# torchvision's files
+
+
+def _root_of_files(path: Path, files: str) -> Path | None:
+    """Return the root of torchvision's files, if a path is it or is the folder of files in it."""
+    if (path / files).is_dir():
+        return path
+    return path.parent if path.name == files and path.is_dir() else None
+
+
+def _use_files(cfg: DictConfig, name: str, root: Path) -> None:
+    files = str(NAMED[name].files)
+    val = path_setting(cfg, "val_path")
+    if val is not None:
+        val = _root_of_files(val, files) or val
+        if not (val / files).is_dir() and not setting(cfg, "data.download"):
+            raise ValueError(
+                f"data.val_path={val} does not hold {files}: data.val_path=null takes the "
+                f"validation images from data.train_path={root}, too."
+            )
+    cfg.data.dataset = name
+    cfg.data.train_path = str(root)
+    cfg.data.val_path = str(val or root)
+    _refuse_other_statistics(cfg)
+
+
+def _refuse_other_statistics(cfg: DictConfig) -> None:
+    """Refuse a normalisation that solo-learn would ignore for a data set that it knows."""
+    dataset = cfg.data.dataset
+    if dataset not in STATISTICS:
+        return
+    mean, std = STATISTICS[dataset]
+    for number, view in enumerate(setting(cfg, "augmentations", ())):
+        if (tuple(view.get("mean") or mean), tuple(view.get("std") or std)) != (mean, std):
+            raise ValueError(
+                f"mean and std of augmentations.{number} must be {list(mean)} and {list(std)}: "
+                f"solo-learn normalises data.dataset={dataset} with these, whatever is configured."
+            )
+
+
+# image folders
+
+
+def _refuse_other_images(cfg: DictConfig) -> None:
+    """Refuse images that would be trained at the size and with the network of the digits."""
+    for key, split in (("train_path", "train"), ("val_path", "val")):
+        path = path_setting(cfg, key)
+        if path is not None and str(path) != digits_folder(split):
+            raise ValueError(
+                f"data=digits has its own images and settings for them, but data.{key}={path} "
+                "names others: for images of your own use data=folder."
+            )
+
+
+def _class_parent(path: Path) -> Path | None:
+    """Return the folder of class folders that a path means: its ``train``, or itself."""
+    if not path.is_dir():
+        return None
+    # CIFAR-100 has a class "train", which holds images and not folders.
+    if (path / "train").is_dir() and class_folders.folders_in(path / "train"):
+        return path / "train"
+    return path if class_folders.folders_in(path) else None
+
+
+def _use_folders(cfg: DictConfig, data: NamedData, path: Path, train: Path) -> None:
+    root = path if train != path else path.parent
+    if train.name == "train":
+        _fill_validation(cfg, train)
+    unlabelled = setting(cfg, "data.unlabelled_folder")
+    if unlabelled and not (train / unlabelled).is_dir() and (root / unlabelled).is_dir():
+        cfg.data.unlabelled_folder = os.path.abspath(root / unlabelled)
+    cfg.data.dataset = data.dataset
+    cfg.data.train_path = str(train)
+    _refuse_other_statistics(cfg)
+    classes = len(class_folders.classes_in(train, unlabelled_folder(cfg)))
+    if classes != data.classes and not setting(cfg, "data.no_labels"):
+        raise ValueError(
+            f"data.train_path={train} holds {classes} class folders, but {data.title} has "
+            f"{data.classes} classes; data=folder takes any image folder."
+        )
+
+
+def _resolve_splits(cfg: DictConfig) -> None:
+    """Take ``train`` and ``val`` (or ``test``) of a folder as splits, not as classes."""
+    path = path_setting(cfg, "train_path")
+    train = None if path is None else _class_parent(path)
+    if train is None or train.name != "train" or setting(cfg, "data.no_labels"):
+        return
+    cfg.data.train_path = str(train)
+    _fill_validation(cfg, train)
+
+
+def _fill_validation(cfg: DictConfig, train: Path) -> None:
+    """Validate on the folder beside ``train`` unless another one is configured."""
+    if path_setting(cfg, "val_path") is None:
+        siblings = (train.parent / name for name in ("val", "test"))
+        cfg.data.val_path = next((str(folder) for folder in siblings if folder.is_dir()), None)
+
+
+def _check_folders(cfg: DictConfig, pretraining: bool) -> None:
+    """Check the class folders of training and validation, and count the classes."""
+    train, val = path_setting(cfg, "train_path"), path_setting(cfg, "val_path")
+    if train is None or not train.is_dir():
+        return
+    if setting(cfg, "data.no_labels"):
+        class_folders.check_unlabelled("data.train_path", train)
+        _write_classes(cfg, 1)
+        return
+    unlabelled = unlabelled_folder(cfg)
+    if unlabelled is not None and pretraining and not unlabelled.is_dir():
+        raise ValueError(
+            f"data.unlabelled_folder={unlabelled.name} is not a folder in "
+            f"data.train_path={train}: name the folder of unlabelled images, or pretrain on "
+            "labelled images alone with data.unlabelled_folder=null."
+        )
+    classes = class_folders.classes_in(train, unlabelled)
+    class_folders.check_classes("data.train_path", train, classes, unlabelled)
+    if val is not None and val.is_dir():
+        others = None if unlabelled is None else val / unlabelled.name
+        with_images = class_folders.classes_in(val, others)
+        # Configurations that are not ours may validate on some classes only.
+        is_ours = setting(cfg, "data.name") in OURS
+        present = class_folders.folders_in(val, others) if is_ours else classes
+        class_folders.check_same_classes(train, val, classes, with_images, present)
+    _write_classes(cfg, len(classes))
+
+
+def _write_classes(cfg: DictConfig, number: int) -> None:
+    # solo-learn knows the number of classes of other data sets by their names.
+    if setting(cfg, "data.dataset") == "custom":
+        write(cfg, "data.num_classes", number)
+
+
+# data of a pretraining checkpoint
+
+HOW = ("name", "dataset", "format", "download", "unlabelled_folder", "num_workers")
+"""Settings of ``data`` that say which images there are and how they are read."""
+
+WHERE = ("train_path", "val_path")
+
+
+def take_data_of_pretraining(cfg: DictConfig) -> None:
+    """Complete a linear configuration by the data that its checkpoint was pretrained on.
+
+    Without ``data.name`` and ``data.dataset`` the images are those of the pretraining, and so are
+    the folders of data of the same name without a path; ``data.train_path`` alone says that the
+    images of the pretraining are in another place now. A second call changes nothing.
+
+    Args:
+        cfg: a linear configuration, changed in place.
+
+    Raises:
+        ValueError: there is no such checkpoint, or it does not say what it was pretrained on; the
+            message is one sentence.
+    """
+    name, dataset = setting(cfg, "data.name"), setting(cfg, "data.dataset")
+    is_chosen = name is not None or dataset is not None
+    has_path = setting(cfg, "data.train_path") is not None
+    checkpoint = setting(cfg, "pretrained_feature_extractor")
+    if checkpoint is None or (is_chosen and has_path):
+        return
+    check_exists(checkpoint)
+    args = read_settings(checkpoint) or OmegaConf.create({})
+    known: dict[str, Any] = {key: setting(args, f"data.{key}") for key in (*HOW, *WHERE)}
+    if is_chosen and known["name" if name else "dataset"] != (name or dataset):
+        return
+    if known["dataset"] is None:
+        if is_chosen:
+            return
+        raise ValueError(
+            f"{args_file(checkpoint)} does not say what {checkpoint} was pretrained on: name the "
+            "data to probe it on, data=<name> data.train_path=<folder>."
+        )
+    if known["name"] == "digits":
+        # The cache may have been elsewhere.
+        known |= {"train_path": digits_folder("train"), "val_path": digits_folder("val")}
+    elif known["name"] not in OURS:
+        known["name"] = None
+    takes_dali = setting(cfg, "data.format") is None and known["format"] == "dali"
+    if takes_dali and setting(args, "dali.device") == "cpu":
+        write(cfg, "dali.device", "cpu")
+    for key in HOW if has_path else (*HOW, *WHERE):
+        if setting(cfg, f"data.{key}") is None and known[key] is not None:
+            write(cfg, f"data.{key}", known[key])

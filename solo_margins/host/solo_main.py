@@ -1,0 +1,52 @@
+"""The interface on solo-learn's repository: its own names, repaired in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig
+from solo.args.linear import parse_cfg as parse_linear_cfg
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.data import classification_dataloader
+from solo.data.classification_dataloader import prepare_data as prepare_classification_data
+from solo.data.pretrain_dataloader import (
+    FullTransformPipeline,
+    NCropAugmentation,
+    build_transform_pipeline,
+)
+from solo.methods import BYOL, METHODS, BaseMethod, LinearModel, MoCoV3, SimCLR
+from solo.utils.checkpointer import Checkpointer
+from solo.utils.misc import gather, make_contiguous
+from solo.utils.momentum import initialize_momentum_params
+
+from solo_margins.host import changes, repairs
+from solo_margins.host.backbones import build_backbone_from, load_backbone
+from solo_margins.host.lightning import pl
+
+changes.apply(repairs.load())
+
+# Bound after the changes: it is replaced, not patched inside.
+from solo.utils.knn import WeightedKNNClassifier  # noqa: E402
+
+
+def __getattr__(name: str) -> Any:
+    if name == "build_transform_pipeline_dali":
+        from solo.data.dali_dataloader import build_transform_pipeline_dali
+
+        return build_transform_pipeline_dali
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def build_backbone(cfg: DictConfig) -> Any:
+    """Return the backbone that a pretraining or linear configuration describes."""
+    return build_backbone_from(BaseMethod._BACKBONES, cfg)
+
+
+def use_classification_transforms(training: Any, validation: Any) -> None:
+    """Let programs that ask solo-learn for transforms by the name of a data set get these."""
+    classification_dataloader.prepare_transforms = lambda dataset: (training, validation)
+
+
+def withhold_method(name: str, reason: str) -> None:
+    """Fail: this version has every method that ours derive from."""
+    raise NotImplementedError(f"The method {name!r} is not available: {reason}")

@@ -1,0 +1,134 @@
+"""Which runs are the same: equal defining settings, and so equal ids.
+
+Results, auto-resume and checkpoints all use this definition. It needs neither torch nor solo-learn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+# Settings that may differ between two runs of the same experiment. Every other setting defines the
+# run, including settings that do not exist yet: repeating a run is better than skipping one that
+# was never made.
+IGNORED_KEYS = frozenset(
+    {
+        # names and places
+        "name",
+        "run_id",
+        "result_id",
+        "results",
+        "skip_finished",
+        "default_root_dir",
+        "log_dir",
+        "resume_from_checkpoint",
+        "pretrained_feature_extractor",  # its settings count, not its path
+        "data.download",
+        # logs and other output
+        "checkpoint",
+        "auto_resume",
+        "auto_umap",
+        "debug_augmentations",
+        "loggers",
+        "lens",
+        "log_every_n_steps",
+        "wandb",
+        "wandb_run_id",
+        "enable_progress_bar",
+        "enable_model_summary",
+        "profiler",
+        # the machine: the number of devices counts, their kind does not
+        "accelerator",
+        "strategy",
+        "performance",
+        "dali",
+        "data.num_workers",
+        "num_sanity_val_steps",
+        "benchmark",
+        "detect_anomaly",
+        "numerics.max_consecutive_skips",  # a run that reaches it has no result
+    }
+)
+# Values that do not change a finished run; any other value defines it.
+IGNORED_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
+# Where images are stored. Data with a name are the same everywhere; other data are known by this.
+IMAGE_LOCATIONS = frozenset({"data.train_path", "data.val_path", "data.dataset"})
+UNNAMED_DATA = (None, "folder")
+
+LARGEST_EXACT_INTEGER = 2**53  # of a float
+
+
+def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that define a run, each in one spelling.
+
+    Absent and null settings are the same, and so are 1 and 1.0. Left out are :data:`IGNORED_KEYS`,
+    :data:`IGNORED_VALUES`, and the folders of data with a name.
+
+    Args:
+        configuration: a resolved configuration as plain dictionaries and lists.
+
+    Example:
+        >>> defining_settings({"seed": 1.0, "devices": [0, 1], "wandb": {"enabled": True},
+        ...     "data": {"name": "cifar10", "train_path": "/x"}, "gradient_clip_val": None})
+        {'seed': 1, 'devices': 2, 'data': {'name': 'cifar10'}}
+    """
+    ignored = IGNORED_KEYS
+    if (configuration.get("data") or {}).get("name") not in UNNAMED_DATA:
+        ignored = ignored | IMAGE_LOCATIONS
+    settings = _normalized(configuration, "", ignored) or {}
+    devices = settings.get("devices")
+    # Only the number of devices counts: solo-learn scales learning rates by it.
+    if isinstance(devices, list):
+        settings["devices"] = len(devices)
+    elif str(devices).isdecimal():
+        settings["devices"] = int(str(devices))
+    return settings
+
+
+def are_the_same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two resolved configurations describe one run, which may be continued.
+
+    Their names must be equal, too, and for a probe the checkpoint.
+    """
+    keys = ("name", "pretrained_feature_extractor")
+    return all(one.get(key) == other.get(key) for key in keys) and (
+        defining_settings(one) == defining_settings(other)
+    )
+
+
+def _normalized(value: Any, key: str, ignored: frozenset[str]) -> Any:
+    """Return a value as JSON stores it, without ignored, null and empty settings."""
+    if isinstance(value, Mapping):
+        items = {str(name): (f"{key}.{name}" if key else str(name), value[name]) for name in value}
+        settings = {
+            name: _normalized(item, full_name, ignored)
+            for name, (full_name, item) in items.items()
+            if full_name not in ignored and item != IGNORED_VALUES.get(full_name)
+        }
+        return {name: item for name, item in settings.items() if item is not None} or None
+    if isinstance(value, (list, tuple)):
+        # No setting inside a list is ignored.
+        return [_normalized(item, f"{key}[]", ignored) for item in value] or None
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return str(value)
+        is_whole = value.is_integer() and abs(value) < LARGEST_EXACT_INTEGER
+        return int(value) if is_whole else value
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return {".inf": "inf", "None": None}.get(str(value), str(value))
+
+
+def run_id(kind: str, host: str, settings: Mapping[str, Any]) -> str:
+    """Return the id of a run: equal settings have equal ids, in any order and on any machine.
+
+    Args:
+        kind: ``"pretrain"``, ``"linear"``, …
+        host: the version of solo-learn; methods of the same name differ between versions.
+        settings: what :func:`defining_settings` returns.
+    """
+    described = json.dumps([kind, host, settings], sort_keys=True, default=str)
+    return hashlib.sha256(described.encode()).hexdigest()[:16]

@@ -1,0 +1,179 @@
+"""The callbacks of a run: they come in by Lightning's ``configure_callbacks``, in any program."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from solo_margins.checkpoints import run_folder
+from solo_margins.config import read, setting
+from solo_margins.data.datamodule import RunData
+from solo_margins.data.deterministic import derive_seed, seed_cpu
+from solo_margins.data.folders import skipped_files, total
+from solo_margins.host import Checkpointer
+from solo_margins.host.lightning import pl
+from solo_margins.lens.callback import Lens
+from solo_margins.lens.settings import LensSettings
+from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.run_check import MarginRunCheck
+from solo_margins.training.checkpointing import RunCheckpointer
+from solo_margins.training.interruption import InterruptGuard
+from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
+
+SKIPPED_FILE = "skipped_images.txt"
+"""Name of the list of unreadable images in a run's folder."""
+
+STEP, EPOCH = 2, 3
+"""What random numbers are drawn for; each has a stream of its own."""
+
+log = logging.getLogger("solo_margins.data")
+
+
+def run_callbacks(module: Any) -> list[Any]:
+    """Return the callbacks of a module's run that its trainer does not have yet.
+
+    A run is ours if its method is one of ours or its configuration is composed from ours, which has
+    ``run_id``. Any other run of solo-learn's stays as it is, unless it asks for the lens.
+    """
+    cfg, trainer = module.cfg, module.trainer
+    is_our_method = isinstance(module, MarginMethod)
+    is_our_recipe = "run_id" in cfg
+    callbacks: list[Any] = []
+    if is_our_recipe and not isinstance(trainer.datamodule, RunData):
+        # solo-learn's program has brought loaders of its own.
+        data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
+        trainer._data_connector.attach_datamodule(module, data)
+    if is_our_method:
+        callbacks.append(MarginRunCheck())
+    if is_our_method or is_our_recipe:
+        # It comes first of those that act on a batch: it stops before anybody sees the next one.
+        callbacks.append(InterruptGuard())
+        callbacks.append(
+            NonFiniteGuard(read(cfg, "numerics", GuardSettings), cfg.checkpoint.enabled)
+        )
+        if any(isinstance(callback, Checkpointer) for callback in trainer.callbacks):
+            callbacks.append(RunCheckpointer(cfg))
+    if is_our_recipe:
+        callbacks += [SeededSteps(cfg.seed), SkippedImagesReport()]
+    # Somebody's own configuration of a method of solo-learn may call something else "lens".
+    if is_our_method or is_our_recipe or setting(cfg, "lens.enabled") is True:
+        settings = read(cfg, "lens", LensSettings)
+        if settings.enabled:
+            callbacks.append(Lens(settings))
+    present = {type(callback) for callback in trainer.callbacks}
+    return [callback for callback in callbacks if type(callback) not in present]
+
+
+class SeededSteps(pl.Callback):
+    """Seeds whatever draws numbers inside a step, such as drop path, by the step's number.
+
+    A resumed run therefore draws what it would have drawn. Ranks draw different numbers.
+
+    Args:
+        seed: of the run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Seed what a method draws between two epochs, such as the first centres of clusters."""
+        self._seed(trainer, EPOCH)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
+        """Seed a step."""
+        self._seed(trainer, STEP)
+
+    def _seed(self, trainer: Any, purpose: int) -> None:
+        batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+        seed = derive_seed(self.seed, purpose, batches, trainer.global_rank)
+        seed_cpu(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
+
+
+class SkippedImagesReport(pl.Callback):
+    """Says how many images were skipped, and lists them in the run's folder."""
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Report what all ranks have skipped."""
+        files, number = skipped_files(trainer.datamodule.loaders)
+        if trainer.world_size > 1 and dist.is_initialized():
+            of_all: list[Any] = [None] * trainer.world_size
+            dist.all_gather_object(of_all, files)
+            files = sorted({file for part in of_all for file in part})
+        if trainer.is_global_zero:
+            self._report(trainer, files, number)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Report what this rank has skipped; the others may not answer any more."""
+        if trainer.is_global_zero:
+            self._report(trainer, *skipped_files(trainer.datamodule.loaders))
+
+    @staticmethod
+    def _report(trainer: Any, files: list[str], number: int) -> None:
+        if not files:
+            return
+        path = run_folder(trainer) / SKIPPED_FILE
+        # A resumed run adds to what was skipped before.
+        known = path.read_text(errors="replace").splitlines() if path.exists() else []
+        lines = sorted({*known, *(ascii(f) if not f.isprintable() else f for f in files)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines))
+        log.warning("%s They are listed in %s.", total(files, number), path)
+
+
+class GradientNorm(pl.Callback):
+    """Logs the Euclidean norm of the gradient before clipping.
+
+    ``grad_norm`` is that of all parameters, the one which ``gradient_clip_val`` limits;
+    ``grad_norm_backbone`` leaves out heads and online classifiers. A large positive scale acts on
+    them like a larger learning rate.
+    """
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Log the norms in steps that are logged."""
+        stepped = trainer.fit_loop.epoch_loop._batches_that_stepped
+        if not trainer.loggers or (stepped + 1) % trainer.log_every_n_steps:
+            return
+        norms = {"grad_norm": gradient_norm(pl_module)}
+        backbone = getattr(pl_module, "backbone", None)
+        if backbone is not None and any(p.requires_grad for p in backbone.parameters()):
+            norms["grad_norm_backbone"] = gradient_norm(backbone)
+        pl_module.log_dict(norms, on_step=True, on_epoch=False)
+
+
+def gradient_norm(module: Any) -> Tensor:
+    """Return the norm of all gradients of a module, 0 when there are none."""
+    gradients = [p.grad.detach() for p in module.parameters() if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+
+
+class ProgressBar(pl.callbacks.TQDMProgressBar):
+    """Lightning's bar with losses and accuracies: live on a terminal, once an epoch in a file.
+
+    Args:
+        batches_per_epoch: number of training batches in an epoch.
+    """
+
+    def __init__(self, batches_per_epoch: int) -> None:
+        # Every refresh reads metrics, which waits for the device.
+        updates_per_epoch = 50 if sys.stdout.isatty() else 1
+        super().__init__(refresh_rate=max(1, batches_per_epoch // updates_per_epoch))
+
+    def get_metrics(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
+        """Return the step's losses and the last validation's accuracies."""
+        return {
+            name.removesuffix("_step"): f"{float(value):.3g}"
+            for name, value in trainer.callback_metrics.items()
+            if name.endswith("loss_step") or re.fullmatch(r"val_(knn_)?acc1", name)
+        }

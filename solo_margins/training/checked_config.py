@@ -1,0 +1,321 @@
+"""Configurations checked and completed, once, before solo-learn reads them.
+
+In our programs ``pretrain`` and ``linear`` do it; in solo-learn's own programs a callback of Hydra
+does, which our configurations name (:mod:`solo_margins.hydra_callback`).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins import host
+from solo_margins.backbones import complaint_about
+from solo_margins.checkpoints import find_checkpoint, read_settings
+from solo_margins.cli import user_errors
+from solo_margins.config import read, setting
+from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
+from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
+from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
+from solo_margins.lens.settings import LensSettings
+from solo_margins.losses.margins import Margins
+from solo_margins.methods.variants import settle_variant
+from solo_margins.recipes import RECIPES
+from solo_margins.registry import OUR_METHODS
+from solo_margins.training.nonfinite import GuardSettings
+from solo_margins.training.ranges import check_numbers
+
+PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
+"""Data sets that torchvision cannot download."""
+
+KNOWN_LOGGERS = ("csv", "tensorboard")
+
+OPTIMIZER_SETTINGS = {
+    "sgd": {"momentum", "dampening", "nesterov"},
+    "lars": {"momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"},
+    "adam": {"betas", "eps", "amsgrad"},
+    "adamw": {"betas", "eps", "amsgrad"},
+}
+"""What ``optimizer.kwargs`` may hold, by ``optimizer.name``."""
+
+NEUTRAL = {
+    "polarization": {"weight": 0, "lower": ..., "upper": ...},
+    "negatives": {"kind": "standard", "tau_plus": ..., "beta": ...},
+    "symmetric": True,
+    "proj_batch_norm": False,
+    "proj_last_batch_norm": False,
+    "scale_by_temperature": True,
+    "freeze_patch_embedding": False,
+}
+"""Settings of margin methods in ``method_kwargs``, switched off; ``...`` is any value."""
+
+
+def checked(cfg: DictConfig) -> DictConfig:
+    """Return a complete copy of a pretraining or linear configuration, without interpolations.
+
+    Raises:
+        SetupError: something is wrong with it; the message is one sentence.
+    """
+    with user_errors():
+        if not cfg:
+            raise ValueError(
+                "No configuration was named: add one, for example --config-name mocov3_margin.yaml."
+            )
+        own = copy.deepcopy(cfg)
+        OmegaConf.set_struct(own, False)
+        OmegaConf.set_readonly(own, False)
+        if "pretrained_feature_extractor" in own:
+            _complete_probe(own)
+        else:
+            _complete_pretraining(own)
+        return own
+
+
+def _complete_pretraining(cfg: DictConfig) -> None:
+    OmegaConf.resolve(cfg)
+    require(cfg, "method", "augmentations")
+    refuse_unread_settings(cfg)
+    _check_method(cfg)
+    resolve(cfg, pretraining=True)
+    if cfg.method in RECIPES:
+        settle_variant(cfg)
+    _complete(cfg, host.BaseMethod)
+    _check_paths(cfg, "data.train_path")
+    if setting(cfg, "data.val_path") and not setting(cfg, "data.no_labels"):
+        _check_paths(cfg, "data.val_path")
+
+
+def _complete_probe(cfg: DictConfig) -> None:
+    require(cfg, "pretrained_feature_extractor")
+    # A folder becomes its checkpoint, lest auto-resume goes on with the probe of an older one.
+    checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
+    cfg.pretrained_feature_extractor = str(checkpoint)
+    take_data_of_pretraining(cfg)
+    OmegaConf.resolve(cfg)
+    _fill_from_pretraining(cfg, read_settings(checkpoint) or OmegaConf.create({}))
+    resolve(cfg, pretraining=False)
+    _complete(cfg, host.LinearModel)
+    complete_image_spec(cfg)
+    _check_paths(cfg, "data.train_path", "data.val_path")
+    if setting(cfg, "data.format") == "dali" and setting(cfg, "auto_augment"):
+        raise ValueError("auto_augment=true needs data.format=image_folder, got dali.")
+
+
+def _fill(cfg: DictConfig, key: str, value: Any) -> None:
+    """Write a setting that has no value yet."""
+    if setting(cfg, key) is None and value is not None:
+        OmegaConf.update(cfg, key, value, force_add=True)
+
+
+def _fill_from_pretraining(cfg: DictConfig, trained: DictConfig) -> None:
+    """Complete backbone and images of a probe by its checkpoint's settings."""
+    _fill(cfg, "pretrain_method", setting(trained, "method"))
+    if setting(cfg, "backbone.name") is None:
+        _fill(cfg, "backbone.name", setting(trained, "backbone.name"))
+        _fill(cfg, "backbone.kwargs", setting(trained, "backbone.kwargs"))
+    if setting(cfg, "data.augmentations") is None:
+        # A null would hide the values below it.
+        OmegaConf.update(cfg, "data.augmentations", {}, force_add=True)
+    images = image_spec(trained)
+    if images is not None:
+        _fill(cfg, "data.augmentations.crop_size", images.size)
+        # solo-learn knows the statistics of its own data sets; a backbone wants those of its own.
+        if images.names_statistics or setting(trained, "data.dataset") != cfg.data.dataset:
+            _fill(cfg, "data.augmentations.mean", list(images.mean))
+            _fill(cfg, "data.augmentations.std", list(images.std))
+
+
+def _complete(cfg: DictConfig, model: Any) -> None:
+    """Check what pretraining and probing share, and fill in what solo-learn has no default for."""
+    _check_names(cfg, model)
+    check_numbers(cfg)
+    _check_dali(cfg)
+    for key, default in (
+        ("name", setting(cfg, "method", "linear")),
+        ("data.num_workers", 4),
+        ("data.format", "image_folder"),
+    ):
+        if setting(cfg, key) is None:
+            OmegaConf.update(cfg, key, default, force_add=True)
+    read(cfg, "lens", LensSettings)
+    read(cfg, "numerics", GuardSettings)
+    complete_trainer_settings(cfg)
+    _refuse_shared_statistics_on_cpus(cfg)
+    _drop_absent_backbone_settings(cfg)
+    _drop_settings_of_other_optimizers(cfg)
+    _warn_about_long_warmup(cfg)
+
+
+def require(cfg: DictConfig, *keys: str) -> None:
+    """Raise ``ValueError`` naming every setting that has no value."""
+    absent = [key for key in keys if setting(cfg, key) is None]
+    if absent:
+        raise ValueError(f"The configuration needs a value for {', '.join(absent)}.")
+
+
+def check_choice(key: str, value: Any, allowed: Iterable[str]) -> None:
+    """Raise ``ValueError`` listing what is allowed."""
+    names = sorted(allowed)
+    if value not in names:
+        raise ValueError(f"{key} must be one of {', '.join(names)}, got {value!r}.")
+
+
+def _check_method(cfg: DictConfig) -> None:
+    methods = host.METHODS
+    try:
+        # Subscription, not `in`: a method that this solo-learn lacks says who has it.
+        methods[cfg.method]
+    except KeyError:
+        check_choice("method", cfg.method, set(methods) - {"base", "linear"})
+
+
+def _check_names(cfg: DictConfig, model: Any) -> None:
+    """Check backbone, optimizer, scheduler and data set against what solo-learn knows."""
+    require(cfg, "backbone.name", "data.dataset", "optimizer.name", "optimizer.batch_size")
+    require(cfg, "optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs")
+    name = str(cfg.backbone.name)
+    complaint = complaint_about(name)
+    known = host.BaseMethod._BACKBONES
+    if complaint is None and name not in known:
+        names = ", ".join(sorted(known))
+        complaint = f"backbone.name must be one of {names}, or timm/<model>, got {name!r}."
+    if complaint is not None:
+        raise ValueError(complaint)
+    check_choice("optimizer.name", cfg.optimizer.name, model._OPTIMIZERS)
+    check_choice("scheduler.name", cfg.scheduler.name, model._SCHEDULERS)
+    check_choice("data.dataset", cfg.data.dataset, NATIVE_SIZE)
+    for logger in setting(cfg, "loggers", {}):
+        check_choice("A key of loggers", logger, KNOWN_LOGGERS)
+
+
+def _check_paths(cfg: DictConfig, *keys: str) -> None:
+    """Check that the data are where the configuration says."""
+    needed = cfg.data.dataset in PATHS_NEEDED
+    is_file = setting(cfg, "data.format") == "h5"
+    for key in keys:
+        path = setting(cfg, key)
+        if path is None:
+            if needed:
+                raise ValueError(f"{key} has no value: name the folder of images, {key}=<folder>.")
+            continue
+        # Where torchvision downloads to need not exist yet.
+        if needed and not (Path(path).is_file() if is_file else Path(path).is_dir()):
+            kind = "file" if is_file else "folder"
+            raise ValueError(f"{key}={path} is not an existing {kind} (seen from {os.getcwd()}).")
+
+
+def _check_dali(cfg: DictConfig) -> None:
+    """Check that DALI finds the device that it is to run on."""
+    if setting(cfg, "data.format") != "dali":
+        return
+    device = setting(cfg, "dali.device", "gpu")
+    check_choice("dali.device", device, ("cpu", "gpu"))
+    if device == "gpu" and not torch.cuda.is_available():
+        raise ValueError(
+            "dali.device=gpu needs a CUDA device, and there is none: use dali.device=cpu, or "
+            "data.format=image_folder."
+        )
+
+
+def refuse_unread_settings(cfg: DictConfig) -> None:
+    """Refuse margins for a method of solo-learn's own, which would be recorded and not trained."""
+    method = cfg.method
+    if method not in host.SOLO_METHODS:
+        # A fork's own method may have settings that are called alike.
+        return
+    kwargs: Any = setting(cfg, "method_kwargs", {})
+    unread = [f"method_kwargs.{key}" for key in _switched_on(kwargs)]
+    if setting(cfg, "margins") is not None:
+        unread.append("margins")
+    if not unread:
+        return
+    advice = "remove it"
+    for ours in OUR_METHODS:
+        if ours in (f"{method}_margin", f"{method}_curv"):
+            advice = (
+                f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
+                f"variant=baseline is {method} without margins"
+            )
+    raise ValueError(f"method={method} does not read {unread[0]}: {advice}.")
+
+
+def _switched_on(kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield settings of margin methods that are not switched off."""
+    for group, off in {"margins": asdict(Margins()), **NEUTRAL}.items():
+        value = kwargs.get(group)
+        if isinstance(value, Mapping) and isinstance(off, Mapping):
+            for name, inner in value.items():
+                if not _is_neutral(inner, off.get(name)):
+                    yield f"{group}.{name}"
+        elif not _is_neutral(value, off):
+            yield group
+    schedules = kwargs.get("schedules") or {}
+    if not isinstance(schedules, Mapping):
+        yield "schedules"
+        return
+    for field, schedule in schedules.items():
+        values = schedule.values() if isinstance(schedule, Mapping) else [schedule]
+        if any(value is not None for value in values):
+            yield f"schedules.{field}"
+
+
+def _is_neutral(value: Any, off: Any) -> bool:
+    # Infinity may be a word: .inf or inf.
+    return value is None or off in (..., value) or str(value).lstrip(".").lower() == str(off)
+
+
+def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
+    """Refuse ``sync_batchnorm=true`` where PyTorch would when training starts."""
+    if not setting(cfg, "sync_batchnorm", False):
+        return
+    processes = len(cfg.devices) * setting(cfg, "num_nodes", 1)
+    # Without a process group it has no effect.
+    has_group = processes > 1 or str(cfg.strategy).startswith("ddp")
+    if runs_on_cpu(cfg) and has_group:
+        raise ValueError(
+            f"sync_batchnorm=true needs GPUs, but this run has {processes} CPU process"
+            f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
+            "statistics of its own images."
+        )
+
+
+def _drop_absent_backbone_settings(cfg: DictConfig) -> None:
+    """Remove settings of the backbone that are null.
+
+    A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
+    solo-learn hands every key on, and another backbone refuses it.
+    """
+    kwargs = setting(cfg, "backbone.kwargs", {})
+    for name in [name for name in kwargs if kwargs[name] is None]:
+        del kwargs[name]
+
+
+def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:
+    """Let another optimizer be chosen than the one that a data set's recipe has settings for.
+
+    Composed configurations are merged, so LARS's settings would reach SGD, which refuses them. Keys
+    that belong to no optimizer stay, and are refused.
+    """
+    kwargs = setting(cfg, "optimizer.kwargs", {})
+    allowed = OPTIMIZER_SETTINGS.get(cfg.optimizer.name)
+    if allowed is not None:
+        for key in set().union(*OPTIMIZER_SETTINGS.values()) - allowed:
+            kwargs.pop(key, None)
+
+
+def _warn_about_long_warmup(cfg: DictConfig) -> None:
+    warmup = setting(cfg, "scheduler.warmup_epochs", 10)
+    if cfg.scheduler.name == "warmup_cosine" and warmup > cfg.max_epochs:
+        warnings.warn(
+            f"scheduler.warmup_epochs={warmup} exceeds max_epochs={cfg.max_epochs}: the learning "
+            "rate never reaches optimizer.lr.",
+            stacklevel=2,
+        )

@@ -1,0 +1,212 @@
+"""The callback that writes a run's checkpoints, in any program that trains."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins import host
+from solo_margins.checkpoints import PREVIOUS, read_settings, reason_of
+from solo_margins.config import setting
+from solo_margins.files import complete_file, put_in_place
+from solo_margins.host.lightning import pl
+from solo_margins.same_run import are_the_same_run
+from solo_margins.training.run_folder import checked_name, fresh_name, kind_of
+
+
+class CheckpointNotWritten(RuntimeError):
+    """A checkpoint could not be written; the message is one sentence for the user."""
+
+
+class DirectCheckpointIO(pl.plugins.TorchCheckpointIO):
+    """Writes a checkpoint where it belongs, and returns when the disk has it.
+
+    Lightning's own writes it to the folder for temporary files first, which may be smaller, and
+    says nothing of a folder that it may not write to.
+    """
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint to a file of this machine."""
+        # In memory first: errors of torch's own file writing do not say what happened.
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        with open(path, "wb") as file:
+            file.write(content.getbuffer())
+
+
+class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
+    """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
+
+    A checkpoint is written completely or not at all, on every rank at once; the one before it is
+    kept aside until the next. A resumed run goes on in its folder.
+
+    Args:
+        cfg: configuration of the run, with ``checkpoint`` and ``name``.
+    """
+
+    def __init__(self, cfg: DictConfig) -> None:
+        pl.Callback.__init__(self)
+        self.cfg = cfg
+        self.logdir = Path(cfg.checkpoint.dir) / kind_of(cfg)
+        self.frequency: int = cfg.checkpoint.frequency
+        self.keep_prev: bool = cfg.checkpoint.keep_prev
+        self.path: Path | None = None
+        """The run's folder, known from the trainer's set-up on."""
+        self.last_ckpt: Path | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Choose the run's folder, the same on every rank, and log to it."""
+        if stage != "fit" or self.path is not None:
+            return
+        # The name that the first rank gives it counts.
+        self.path = self.logdir / trainer.strategy.broadcast(self._run_name(trainer))
+        # No "=": a path with one must be quoted twice on Hydra's command line.
+        self.ckpt_placeholder = f"{self.cfg.name}-{self.path.name}-ep{{}}.ckpt"
+        resumed = Path(trainer.ckpt_path) if trainer.ckpt_path else None
+        if resumed is not None and resumed.parent.resolve() == self.path.resolve():
+            # A run that goes on in its folder replaces the checkpoint that it started from.
+            self.last_ckpt = self.path / resumed.name
+        if trainer.is_global_zero:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CheckpointNotWritten(
+                    f"checkpoint.dir: {self.path} cannot be created: {reason_of(error)}."
+                ) from error
+            for unfinished in self._own("partial"):
+                # Left by a process that was killed.
+                unfinished.unlink(missing_ok=True)
+        if setting(self.cfg, "loggers.csv", True) and not self._logs_here(trainer):
+            trainer.loggers = [*trainer.loggers, csv_logger(self.path)]
+
+    def _logs_here(self, trainer: Any) -> bool:
+        logs = str(csv_logger(self.path).root_dir)  # type: ignore[arg-type]
+        kind = pl.loggers.CSVLogger
+        return any(isinstance(x, kind) and str(x.root_dir) == logs for x in trainer.loggers)
+
+    def _run_name(self, trainer: Any) -> str:
+        chosen = checked_name(setting(self.cfg, "run_id"))
+        if chosen is not None:
+            return chosen
+        resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
+        if resumed is not None and resumed.parent.resolve() == self.logdir.resolve():
+            before, settings = (
+                read_settings(resumed),
+                OmegaConf.to_container(self.cfg, resolve=True),
+            )
+            if before is not None and are_the_same_run(before, settings):  # type: ignore[arg-type]
+                return resumed.name
+        return fresh_name()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Write the configuration beside the checkpoints, as ``args.json``."""
+        if not trainer.is_global_zero:
+            return
+        assert self.path is not None
+        # Resolved, so that the file means the same in another process.
+        args: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        args["run_id"] = self.path.name
+        wandb = [x for x in trainer.loggers if type(x).__name__ == "WandbLogger"]
+        args["wandb_run_id"] = str(wandb[0].version) if wandb else None
+        try:
+            with complete_file(self.path / "args.json") as unfinished:
+                unfinished.write_text(json.dumps(args, default=lambda _: "<not serializable>"))
+        except OSError as error:
+            raise CheckpointNotWritten(
+                f"{self.path / 'args.json'} cannot be written: {reason_of(error)}."
+            ) from error
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Save every ``frequency`` epochs, and after the last one."""
+        epoch = trainer.current_epoch
+        is_last = trainer.should_stop or epoch + 1 == trainer.max_epochs
+        is_last = is_last or 0 < trainer.max_steps <= trainer.global_step
+        if epoch % self.frequency == 0 or is_last:
+            self.save(trainer)
+
+    def save(self, trainer: Any, suffix: str = "") -> None:
+        """Write a checkpoint and keep the one before it aside; to be called on every rank.
+
+        Collecting the state is a collective operation: calling it on rank 0 alone waits for ever.
+
+        Raises:
+            CheckpointNotWritten: on every rank; the checkpoint before it is untouched.
+        """
+        if trainer.sanity_checking:
+            return
+        assert self.path is not None
+        ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
+        unfinished = ckpt.with_suffix(".partial")
+        problem = _write(trainer, unfinished, ckpt)
+        reason = None if problem is None else reason_of(problem)
+        if trainer.world_size > 1:
+            # Rank 0 writes, and all of them must stop.
+            reason = trainer.strategy.broadcast(reason)
+        if reason is not None:
+            if trainer.is_global_zero:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+            rest = f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none."
+            raise CheckpointNotWritten(
+                f"The checkpoint {ckpt} cannot be written: {reason}. {rest}"
+            ) from problem
+        if trainer.is_global_zero and not self.keep_prev:
+            self._keep_one_before(ckpt)
+        self.last_ckpt = ckpt
+
+    def _keep_one_before(self, newest: Path) -> None:
+        """Set the checkpoint before the newest aside, and remove all that are older or broken.
+
+        A disk may fail in a way that only reading shows, so the last but one stays until the next.
+        Its name does not end with ``.ckpt``: who looks for a run's checkpoint finds the newest.
+        """
+        before = self.last_ckpt if self.last_ckpt != newest else None
+        if before is not None and before.suffix == ".ckpt" and before.exists():
+            before = before.replace(before.with_name(before.name + PREVIOUS))
+        for old in [*self._own("ckpt"), *self._own("ckpt" + PREVIOUS)]:
+            if old not in (newest, before):
+                old.unlink(missing_ok=True)
+
+    def _own(self, ending: str) -> list[Path]:
+        """Return the files in the run's folder that have the name of one of its checkpoints."""
+        assert self.path is not None
+        name, _ = self.ckpt_placeholder.split("{}")
+        pattern = re.compile(re.escape(name) + r"\d+(-\w+)?\." + re.escape(ending))
+        return [path for path in self.path.iterdir() if pattern.fullmatch(path.name)]
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Remove what was kept for the case that the run cannot be finished; say where it is."""
+        if trainer.is_global_zero and self.path is not None:
+            for kept in self.path.glob("*.ckpt" + PREVIOUS):
+                kept.unlink(missing_ok=True)
+            print(f"Checkpoint: {self.last_ckpt}", flush=True)
+
+
+def csv_logger(folder: Path) -> Any:
+    """Return the logger of a run's folder; each resumed part has a file of its own."""
+    return pl.loggers.CSVLogger(folder / "logs", name="", flush_logs_every_n_steps=10)
+
+
+def _write(trainer: Any, unfinished: Path, final: Path) -> Exception | None:
+    """Write a checkpoint and return what went wrong, if anything, when all ranks are done."""
+    # torch reports a full disk as a RuntimeError.
+    expected = (OSError, RuntimeError)
+    try:
+        trainer.save_checkpoint(unfinished, weights_only=False)
+    except expected as error:
+        # The others wait for this rank at the end of Lightning's function.
+        trainer.strategy.barrier("Trainer.save_checkpoint")
+        return error
+    if trainer.is_global_zero:
+        try:
+            put_in_place(unfinished, final)
+        except expected as error:
+            return error
+    return None

@@ -1,0 +1,102 @@
+"""One sentence for what ends a run: broken images, full disks, numbers that are not finite."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from omegaconf import DictConfig
+
+from solo_margins.checkpoints import newest_checkpoint, reason_of
+from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
+from solo_margins.config import setting
+from solo_margins.data import dali
+from solo_margins.data.image_files import UnreadableImage
+from solo_margins.methods.run_check import MarginLossNotCalledError
+from solo_margins.training.checkpointing import CheckpointNotWritten
+from solo_margins.training.nonfinite import NonFiniteError
+from solo_margins.training.run_folder import Run
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""What the system says of a disk that takes no more."""
+
+
+def check_writable(cfg: DictConfig, run: Run) -> None:
+    """Fail before the first step, not after it, where the run's folder cannot be written."""
+    writes = cfg.checkpoint.enabled or setting(cfg, "loggers.csv", True)
+    if not writes or is_helper_process():
+        return
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=run.folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint.dir={cfg.checkpoint.dir}: {run.folder} cannot be written: "
+            f"{reason_of(error)}."
+        ) from error
+
+
+@contextmanager
+def run_errors(trainer: Any, cfg: DictConfig, run: Run) -> Iterator[None]:
+    """Turn what broken images, numbers and disks raise during a run into one sentence."""
+    try:
+        yield
+    except (NonFiniteError, MarginLossNotCalledError) as error:
+        # All ranks have decided alike.
+        raise TrainingStopped(str(error)) from error
+    except UnreadableImage as error:
+        _end_helpers(trainer)
+        raise SetupError(str(error)) from error
+    except (OSError, RuntimeError) as error:
+        explanation = _disk_error(error, run)
+        if explanation is not None:
+            raise explanation from error
+        sentence = _sentence_for(error, cfg)
+        if sentence is None:
+            raise
+        _end_helpers(trainer)
+        raise SetupError(sentence) from error
+
+
+def _sentence_for(error: Exception, cfg: DictConfig) -> str | None:
+    if re.search("Connection (closed|reset) by peer", str(error)):
+        return "Another rank exited; see its output."
+    if not dali.is_from_dali(error):
+        return None
+    folders = [setting(cfg, "data.train_path"), setting(cfg, "data.val_path")]
+    return dali.explanation(error, folders)
+
+
+def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:
+    """Return an error of one sentence for one that comes from writing, None for any other.
+
+    Where a disk is full, more than one thing fails, one while the other is handled.
+    """
+    full = None
+    while error is not None:
+        if isinstance(error, CheckpointNotWritten):
+            # All ranks were told.
+            return TrainingStopped(str(error))
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            full = error
+        error = error.__cause__ or error.__context__
+    if full is None:
+        return None
+    where = f"{full.filename} cannot be written: " if full.filename else ""
+    return SetupError(
+        f"{where}{reason_of(full)}. The last good checkpoint is "
+        f"{newest_checkpoint(run.folder) or 'none'}."
+    )
+
+
+def _end_helpers(trainer: Any) -> None:
+    """End the ranks that this process has started: they wait for a step that will never come."""
+    kill = getattr(getattr(trainer.strategy, "launcher", None), "kill", None)
+    if trainer.world_size > 1 and trainer.is_global_zero and kill is not None:
+        kill(signal.SIGKILL)

@@ -1,0 +1,167 @@
+"""Ctrl-C, SIGTERM and Slurm's signal during a run: finish the step, save, stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from solo_margins.cli import TrainingInterrupted
+from solo_margins.host.lightning import pl
+from solo_margins.training.checkpointing import RunCheckpointer
+
+
+class InterruptGuard(pl.Callback):
+    """Saves a checkpoint and stops the run at the first signal, between two steps.
+
+    In the middle of a step parameters, momentum network and counters do not belong together. A
+    second Ctrl-C does not wait: it stops at once, without another checkpoint.
+    """
+
+    STEPS_BETWEEN_QUESTIONS = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal: int | None = None
+        """The signal that the run is to stop for, if there was one."""
+        self._process = os.getpid()
+        self._trainer: Any = None
+        self._before: dict[int, Any] = {}
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Take the signals over; Lightning's own handlers stop or save in mid-step."""
+        if stage != "fit":
+            return
+        self._trainer = trainer
+        trainer._signal_connector.register_signal_handlers = lambda: None
+        if threading.current_thread() is not threading.main_thread():
+            # Python delivers signals to the main thread only.
+            return
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if _is_requeued_by_slurm(trainer):
+            numbers.append(signal.SIGUSR1)
+        self._before = {number: signal.getsignal(number) for number in numbers}
+        for number, handler in self._before.items():
+            # A launcher that handles SIGTERM itself knows better.
+            if number == signal.SIGINT or handler == signal.SIG_DFL:
+                signal.signal(number, self._on_signal)
+
+    def _release(self) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:
+            # A forked worker that loads data: the whole group was signalled, and the main process
+            # still needs it for this step. The next SIGTERM is that of the main process.
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+            return
+        if self.signal is not None:
+            if number == signal.SIGINT:
+                raise self._interrupted(self._trainer)
+            return
+        self.signal = number
+        # print() may be in the middle of a write that this signal has interrupted.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nStopping after this step.\n")
+
+    def _everybody_stops(self, trainer: Any, step: int) -> bool:
+        if trainer.world_size > 1 and step % self.STEPS_BETWEEN_QUESTIONS == 0:
+            # Saving needs all ranks, and a signal may have reached one of them only. To ask the
+            # others waits for the device, so not in every step.
+            own = torch.tensor(self.signal or 0, device=trainer.strategy.root_device)
+            self.signal = int(trainer.strategy.reduce(own, reduce_op="max")) or None
+            return self.signal is not None
+        return trainer.world_size == 1 and self.signal is not None
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
+        """Stop here: the last step is complete, with its momentum update."""
+        step, accumulated = divmod(index, trainer.accumulate_grad_batches)
+        # Gradients that wait for further batches are in no checkpoint.
+        if not accumulated and self._everybody_stops(trainer, step):
+            self._stop(trainer)
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, index: int, dataloader_idx: int = 0
+    ) -> None:
+        """Stop here too: a validation may take long."""
+        if trainer.sanity_checking or trainer.fit_loop._should_accumulate():
+            return
+        if self._everybody_stops(trainer, index):
+            self._forget_validation(trainer)
+            self._stop(trainer)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Leave signals to whoever had them."""
+        self._release()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave signals to whoever had them."""
+        self._release()
+
+    def _stop(self, trainer: Any) -> None:
+        checkpointer = _checkpointer(trainer)
+        if checkpointer is not None:
+            checkpointer.save(trainer, suffix="-interrupted")
+        raise self._interrupted(trainer)
+
+    def _interrupted(self, trainer: Any) -> TrainingInterrupted:
+        """Say how to continue, and return what ends the program."""
+        checkpoint = getattr(_checkpointer(trainer), "last_ckpt", None)
+        if checkpoint is not None:
+            sentence = (
+                f"Interrupted: the last checkpoint is {checkpoint}; the same command with "
+                "auto_resume.enabled=true continues from it."
+            )
+        elif _checkpointer(trainer) is None:
+            sentence = "Interrupted: no checkpoint was saved (checkpoint.enabled=false)."
+        else:
+            sentence = "Interrupted: no checkpoint was saved."
+        if trainer.is_global_zero:
+            if self.signal == signal.SIGUSR1:
+                sentence = f"{sentence} {_requeue()}"
+            print(sentence, file=sys.stderr, flush=True)
+        return TrainingInterrupted(sentence, checkpoint, self.signal or signal.SIGINT)
+
+    @staticmethod
+    def _forget_validation(trainer: Any) -> None:
+        """Let a resumed run go on after the validation.
+
+        It would otherwise validate on the remaining batches alone and log that as the accuracy.
+        """
+        progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress
+        for counts in (progress.total, progress.current):
+            counts.ready = counts.started = counts.processed = counts.completed
+
+
+def _checkpointer(trainer: Any) -> RunCheckpointer | None:
+    return next((c for c in trainer.callbacks if isinstance(c, RunCheckpointer)), None)
+
+
+def _is_requeued_by_slurm(trainer: Any) -> bool:
+    """Tell whether Lightning would put this job into Slurm's queue again after SIGUSR1."""
+    environment = trainer._accelerator_connector.cluster_environment
+    is_slurm = type(environment).__name__ == "SLURMEnvironment"
+    return is_slurm and bool(environment.auto_requeue)
+
+
+def _requeue() -> str:
+    """Put the Slurm job of this process into the queue again and say how that went."""
+    job = os.environ["SLURM_JOB_ID"]
+    if "SLURM_ARRAY_JOB_ID" in os.environ:
+        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    try:
+        code = subprocess.call(["scontrol", "requeue", job])
+    except OSError as error:
+        return f"Slurm's job {job} could not be queued again: {error.strerror}."
+    return (
+        f"Slurm's job {job} is queued again."
+        if code == 0
+        else f"Slurm's job {job} could not be queued again: scontrol ended with code {code}."
+    )

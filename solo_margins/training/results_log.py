@@ -1,0 +1,139 @@
+"""Finished runs in a results file, and runs that are skipped because they are in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins import host, results
+from solo_margins.checkpoints import read_settings
+from solo_margins.cli import user_errors
+from solo_margins.config import setting
+from solo_margins.host.versions import versions
+from solo_margins.same_run import defining_settings
+from solo_margins.training.run_folder import RUN_ID_VARIABLE, RunResult
+
+
+def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig) -> RunResult:
+    """Run a configuration and append what came out to the file that ``results`` names, if any.
+
+    With ``skip_finished=true`` a run that is in the file is not run again: what it left behind is
+    returned.
+
+    Args:
+        kind: what is done, such as ``"pretrain"``; part of the run's id.
+        run: does it.
+        cfg: the configuration, checked.
+
+    Raises:
+        SetupError: the file cannot be written.
+    """
+    with user_errors():
+        file = setting(cfg, "results")
+        skips = bool(setting(cfg, "skip_finished", False))
+        if file is None and skips:
+            raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
+    if file is None:
+        return run(cfg)
+    with user_errors():
+        planned = _plan(kind, cfg)
+        # All ranks must decide alike: the first one has decided to run before it starts the others.
+        is_decided = RUN_ID_VARIABLE in os.environ
+        done = _finished(file, planned) if skips and not is_decided else None
+        if done is not None:
+            print(_farewell(file, done, planned), flush=True)
+            return _as_result(done)
+        results.check_appendable(file)
+        # Goes into args.json, so that a probe of the checkpoint can name this record.
+        cfg.result_id = planned.id
+    began = time.perf_counter()
+    result = run(cfg)
+    if host.pl.utilities.rank_zero_only.rank == 0:
+        results.append(file, _record(planned, result, time.perf_counter() - began))
+        print(f"Results: {file}", flush=True)
+    return result
+
+
+def _plan(kind: str, cfg: DictConfig) -> results.Record:
+    """Return the record of a run without its figures."""
+    content: Any = OmegaConf.to_container(cfg, resolve=True)
+    settings = defining_settings(content)
+    details = {key: setting(cfg, key) for key in ("data.train_path", "data.val_path")}
+    checkpoint = setting(cfg, "pretrained_feature_extractor")
+    if checkpoint is not None:
+        trained = read_settings(checkpoint)
+        args: Any = {} if trained is None else OmegaConf.to_container(trained)
+        settings["pretraining"] = _pretraining(Path(checkpoint), args)
+        details["pretrained_feature_extractor"] = checkpoint
+        details["pretraining_id"] = args.get("result_id")
+    return results.Record(kind, settings, host.form(), details=details, finished="")
+
+
+def _pretraining(checkpoint: Path, args: dict[str, Any]) -> dict[str, Any]:
+    """Return what identifies a checkpoint wherever it lies: its settings and its epoch."""
+    epoch = re.search(r"-(ep\d+(-interrupted)?)$", checkpoint.stem)
+    name = epoch.group(1) if epoch else checkpoint.stem
+    if args:
+        return {**defining_settings(args), "checkpoint": name}
+    return {"checkpoint": name, "sha256": _digest(checkpoint)}
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _finished(file: str, planned: results.Record) -> results.Record | None:
+    if not Path(file).exists():
+        return None
+    return results.latest(results.read(file)).get(planned.id)
+
+
+def _farewell(file: str, done: results.Record, planned: results.Record) -> str:
+    described = " ".join(str(x) for x in (done.method, done.data, done.variant) if x is not None)
+    said = f"Skipped {done.kind} {described} seed={done.seed}: {file} has it, {done.finished}"
+    if "val_acc1" in done.figures:
+        said += f", val_acc1 = {done.figures['val_acc1']:.2f} %"
+    path = "data.train_path"
+    if done.details.get(path) != planned.details[path]:
+        # Data are known by their name; who has put others there should hear of it.
+        said += f" (with {path}={done.details.get(path)}, now {planned.details[path]})"
+    return f"{said}."
+
+
+def _as_result(done: results.Record) -> RunResult:
+    checkpoint = done.details.get("checkpoint")
+    return RunResult(
+        folder=Path(done.details.get("folder") or "."),
+        checkpoint=Path(checkpoint) if checkpoint else None,
+        metrics=dict(done.figures),
+        is_skipped=True,
+    )
+
+
+def _record(planned: results.Record, result: RunResult, seconds: float) -> results.Record:
+    details = {
+        **planned.details,
+        "folder": str(result.folder),
+        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+        "resumed_from": str(result.resumed_from) if result.resumed_from else None,
+    }
+    return results.Record(
+        kind=planned.kind,
+        settings=planned.settings,
+        host=planned.host,
+        figures=result.metrics,
+        seconds=seconds,
+        versions=versions(),
+        details=details,
+    )

@@ -1,0 +1,177 @@
+"""Runs Lightning's trainer with the loggers, callbacks and folder of a configuration."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from solo_margins.checkpoints import newest_checkpoint, safe_loading
+from solo_margins.cli import TrainingStopped, user_errors
+from solo_margins.config import setting
+from solo_margins.data.datamodule import RunData
+from solo_margins.host.lightning import pl
+from solo_margins.lens.callback import Lens
+from solo_margins.training.callbacks import GradientNorm, ProgressBar
+from solo_margins.training.checkpointing import DirectCheckpointIO, RunCheckpointer, csv_logger
+from solo_margins.training.error_messages import check_writable, run_errors
+from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run, RunResult, choose_run
+
+RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
+"""Arguments of the trainer that a configuration cannot set."""
+
+
+def train(cfg: DictConfig, model: Any) -> RunResult:
+    """Fit a model of a parsed configuration and return what it leaves behind."""
+    with user_errors():
+        data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
+        run = choose_run(cfg)
+        check_writable(cfg, run)
+        loggers = _loggers(cfg, run)
+        batches = _batches_per_epoch(cfg, data)
+        arguments = _trainer_arguments(cfg, batches)
+        # All others come in by the model's configure_callbacks.
+        callbacks: list[Any] = [GradientNorm()]
+        if cfg.checkpoint.enabled:
+            callbacks.append(RunCheckpointer(cfg))
+        if loggers:
+            callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
+        if arguments.get("enable_progress_bar", True):
+            callbacks.append(ProgressBar(batches or 50))
+        trainer: Any = pl.Trainer(
+            **{"default_root_dir": str(run.folder), **arguments},
+            logger=loggers or False,
+            callbacks=callbacks,
+            enable_checkpointing=False,
+        )
+    _announce(trainer, cfg, run)
+    _announce_accumulation(trainer, cfg, model)
+    try:
+        with run_errors(trainer, cfg, run), safe_loading(), warnings.catch_warnings():
+            # solo-learn's loaders pin memory wherever they are; without a GPU that has no effect.
+            warnings.filterwarnings("ignore", message=".*pin_memory.*")
+            # Lightning does not know loaders that find their place by themselves.
+            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            trainer.fit(model, datamodule=data, ckpt_path=run.resumed_from)
+            if run.resumed_from is not None and not trainer.callback_metrics:
+                # It was ended after its last step: nothing is left to train, but to measure.
+                if data.val_dataloader():
+                    trainer.validate(model, datamodule=data, verbose=False)
+    finally:
+        os.environ.pop(RUN_ID_VARIABLE, None)
+    checkpoint = _last_checkpoint(trainer, run)
+    lens = next((c for c in trainer.callbacks if isinstance(c, Lens)), None)
+    if lens is not None and lens.stopped is not None:
+        raise TrainingStopped(
+            f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {lens.stopped}. "
+            f"The last checkpoint is {checkpoint or 'none, checkpoint.enabled=false'}."
+        )
+    if trainer.is_global_zero:
+        print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    return RunResult(run.folder, checkpoint, metrics, run.resumed_from)
+
+
+def _last_checkpoint(trainer: Any, run: Run) -> Path | None:
+    for callback in trainer.callbacks:
+        if isinstance(callback, RunCheckpointer) and callback.last_ckpt is not None:
+            return callback.last_ckpt
+    return newest_checkpoint(run.folder)
+
+
+def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
+    if not trainer.is_global_zero:
+        return
+    if run.resumed_from is not None:
+        print(f"Continuing from {run.resumed_from}", flush=True)
+    elif cfg.auto_resume.enabled:
+        print("No earlier run with these settings was found: starting a new one.", flush=True)
+    print(f"Run: {run.folder}", flush=True)
+
+
+def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
+    """Say what accumulated batches do not bring, where a user may count on it."""
+    number = trainer.accumulate_grad_batches
+    has_negatives = getattr(model, "has_negatives", False) and model.in_batch_negatives
+    if number == 1 or not has_negatives or not trainer.is_global_zero:
+        return
+    images = cfg.optimizer.batch_size * trainer.world_size
+    print(
+        f"accumulate_grad_batches={number}: an image's negatives are those among the {images} "
+        f"images of its own batch, not among the {number * images} images of a step.",
+        flush=True,
+    )
+
+
+def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
+    """Return the loggers of a run; each of them keeps what it wrote before a resume."""
+    loggers: list[Any] = []
+    if setting(cfg, "wandb.enabled", False):
+        with _explained("wandb.enabled=true", "Weights & Biases", "wandb"):
+            loggers.append(_wandb(cfg, run))
+    if setting(cfg, "loggers.csv", True):
+        loggers.append(csv_logger(run.folder))
+    if setting(cfg, "loggers.tensorboard", False):
+        with _explained("loggers.tensorboard=true", "TensorBoard", "tensorboard"):
+            loggers.append(
+                pl.loggers.TensorBoardLogger(run.folder / "logs", name="tensorboard", version="")
+            )
+    return loggers
+
+
+@contextmanager
+def _explained(key: str, title: str, package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise ValueError(
+            f"{key} needs {title}, which is not installed: run `pip install {package}`, or "
+            '`pip install ".[loggers]"` in the folder of solo-margins.'
+        ) from None
+
+
+def _wandb(cfg: DictConfig, run: Run) -> Any:
+    logger = pl.loggers.WandbLogger(
+        name=cfg.name,
+        project=cfg.wandb.project,
+        entity=cfg.wandb.entity,
+        offline=cfg.wandb.offline,
+        save_dir=str(run.folder),
+        # The same id as the folder's, so that a resumed run goes on in the same W&B run.
+        id=run.name,
+        resume="allow",
+    )
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    logger.log_hyperparams(settings)
+    return logger
+
+
+def _batches_per_epoch(cfg: DictConfig, data: RunData) -> int:
+    """Return the number of training batches in an epoch of one rank."""
+    loader = data.train_dataloader()
+    limit = setting(cfg, "limit_train_batches", 1.0)
+    batches = int(len(loader) * limit) if isinstance(limit, float) else min(len(loader), limit)
+    return max(1, math.ceil(batches / max(1, len(cfg.devices))))
+
+
+def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
+    """Return every setting of the configuration that is an argument of Lightning's trainer."""
+    known = inspect.signature(pl.Trainer.__init__).parameters
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    arguments = {
+        name: settings[name] for name in known if name in settings and name not in RESERVED
+    }
+    if arguments.get("log_every_n_steps") is None:
+        # Lightning's default of 50 logs nothing at all of a shorter epoch.
+        arguments["log_every_n_steps"] = min(50, batches)
+    if str(arguments.get("strategy") or "auto").startswith(("auto", "ddp")):
+        # Others have ways of their own to write a state that is spread over processes.
+        arguments["plugins"] = [*(arguments.get("plugins") or []), DirectCheckpointIO()]
+    return arguments
