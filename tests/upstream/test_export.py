@@ -232,7 +232,7 @@ def test_exported_methods_train_to_the_weights_of_ours(checkout, original, expor
     folder = checkout.parent
     settings = {name: _small(name, overrides) for name, (_, overrides) in PARENTS.items()}
     # solo-learn chooses the variant of a ViT by the name of the method.
-    vit = ["backbone.name=vit_tiny", "backbone.kwargs={img_size: 16, patch_size: 8, depth: 2}"]
+    vit = ["backbone.name=vit_tiny", "backbone.kwargs={img_size: 16, patch_size: 8}"]
     settings["vit"] = _small("mocov3_margin", vit)
     OmegaConf.save(settings, folder / "settings.yaml")
     weights = []
