@@ -26,8 +26,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from solo_margins import host
-from solo_margins.resolvers import composed
 from solo_margins.data.datamodule import pretraining_data
+from solo_margins.resolvers import composed
 from solo_margins.training.pretraining import parse
 
 

@@ -21,10 +21,10 @@ import torch
 from tqdm import tqdm
 
 from solo_margins import host
-from solo_margins.resolvers import composed
+from solo_margins.data.datamodule import pretraining_data
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LARGEST_DEFAULT_INTERVAL, LensSettings
-from solo_margins.data.datamodule import pretraining_data
+from solo_margins.resolvers import composed
 from solo_margins.training.pretraining import build_method, parse
 
 BAR = 0.02

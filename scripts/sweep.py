@@ -46,8 +46,8 @@ def run_one(config: str, fixed: list[str], run: Run) -> Run:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     from solo_margins import training
-    from solo_margins.resolvers import composed
     from solo_margins.evaluation.knn import knn
+    from solo_margins.resolvers import composed
 
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -149,12 +149,14 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
             "from torchvision's files: use data.format=image_folder."
         )
     kept = images.indices if isinstance(images, Subset) else range(len(files))
-    return dali.DALIBatches(
-        [files.samples[index][0] for index in kept],
-        [files.samples[index][1] for index in kept],
+    augment = (
         partial(dali.views, cfg)
         if pretraining
-        else partial(dali.classifier_crops, classifier_spec(cfg)),
+        else partial(dali.classifier_crops, classifier_spec(cfg))
+    )
+    return dali.DALIBatches(
+        [files.samples[index] for index in kept],
+        augment,
         cfg.optimizer.batch_size,
         cfg.seed,
         cfg.data.num_workers,
@@ -170,6 +172,8 @@ FORMATS = {"image_folder": _pil_batches, "h5": _pil_batches, "dali": _dali_batch
 def _refuse_too_few(images: int, cfg: DictConfig) -> None:
     # An incomplete last batch is dropped; Lightning would train nothing without an error.
     ranks, size = len(cfg.devices) * cfg.num_nodes, cfg.optimizer.batch_size
+    if setting(cfg, "limit_train_batches") == 0:
+        return
     if batches_per_epoch(images, size, ranks) == 0:
         shared = "" if ranks == 1 else f", which {ranks} ranks share"
         raise ValueError(

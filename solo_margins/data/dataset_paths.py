@@ -18,8 +18,8 @@ from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
 from solo_margins.data.digits import digits_folder
-from solo_margins.data.image_spec import STATISTICS
 from solo_margins.data.label_fraction import check_fraction
+from solo_margins.host.image_statistics import STATISTICS
 
 PREPARE_TINYIMAGENET = "python scripts/prepare_tinyimagenet.py"
 
@@ -196,9 +196,9 @@ def _resolve_named(cfg: DictConfig, name: str) -> None:
 
 
 def _refuse_as_downloaded(path: Path) -> None:
-    packed = (path / "tiny-imagenet-200", path / "tiny-imagenet-200.zip")
+    packed = [path / "tiny-imagenet-200", path / "tiny-imagenet-200.zip"]
     if path.suffix == ".zip" or (path / "wnids.txt").is_file():
-        packed = (path,)
+        packed = [path]
     archive = next((candidate for candidate in packed if candidate.exists()), None)
     if archive is not None:
         raise ValueError(

@@ -15,17 +15,6 @@ from solo_margins.host.image_statistics import (
     statistics_of,
 )
 
-__all__ = [
-    "NATIVE_SIZE",
-    "STATISTICS",
-    "ImageSpec",
-    "classifier_spec",
-    "complete_image_spec",
-    "image_spec",
-    "resize_before_crop",
-    "statistics_of",
-]
-
 
 @dataclass(frozen=True)
 class ImageSpec:
@@ -62,7 +51,6 @@ class ImageSpec:
         return create_transform(
             input_size=self.size,
             is_training=True,
-            color_jitter=None,
             auto_augment="rand-m9-mstd0.5-inc1",
             interpolation="bicubic",
             re_prob=0.25,

@@ -1,4 +1,4 @@
-"""A stratified share of the images, for probing with few labels or pretraining on part of the data."""
+"""A stratified share of the images: probing with few labels, pretraining on part of the data."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
 from solo_margins.config import read
-from solo_margins.resolvers import running_program
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import Negatives, Polarization
 from solo_margins.recipes import RECIPES, are_data_of_papers
+from solo_margins.resolvers import running_program
 
 CUSTOM = "custom"
 """The variant of settings that no recipe has."""

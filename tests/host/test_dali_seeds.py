@@ -10,8 +10,9 @@ from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
-from solo_margins import host
 from solo_margins.host.repairs.dali_pipelines import shuffled_by
+
+from solo_margins import host
 
 IMAGES, BATCH = 24, 6
 KINDS = ("pretraining", "classification")

@@ -41,7 +41,9 @@ def test_our_names_are_those_of_our_configurations():
     from importlib.resources import files
 
     groups = files("solo_margins.configs") / "data"
-    assert {entry.name.removesuffix(".yaml") for entry in groups.iterdir()} == set(dataset_paths.OURS)
+    assert {entry.name.removesuffix(".yaml") for entry in groups.iterdir()} == set(
+        dataset_paths.OURS
+    )
 
 
 @pytest.mark.parametrize("name", CLASSES)

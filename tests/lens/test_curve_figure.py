@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from solo_margins.cli import SetupError, run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.losses import Margins
-from solo_margins.cli import SetupError, run_cli
 
 figure = pytest.importorskip("solo_margins.lens.curve_figure", reason="matplotlib is missing")
 parse = figure.parse

@@ -6,9 +6,9 @@ import pytest
 from lens_runs import write_lens, write_run
 from report_pages import Page, lens_report, report
 
+from solo_margins.cli import run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.lens.records import HealthWarning
-from solo_margins.cli import run_cli
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -64,7 +64,7 @@ def test_a_half_written_file_shows_what_is_whole(tmp_path):
     ("file", "content", "note"),
     [
         ("args.json", '{"seed": 1', "cannot be read"),
-        ("args.json", "[1, 2]", "should hold the settings of a run, but is no JSON object."),
+        ("args.json", "[1, 2]", "should hold the settings of a run, but is not a JSON object."),
         ("args.json", '{"method_kwargs": {"margins": {"angular": 9}}}', "angular must be a number"),
         ("logs/version_0/metrics.csv", None, "has no logs/version_*/metrics.csv"),
         ("logs/version_0/metrics.csv", "step,val_acc1\n1,2\n", "1 accuracies or their epochs"),

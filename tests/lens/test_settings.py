@@ -4,9 +4,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from solo_margins import training
+from solo_margins.cli import SetupError
 from solo_margins.config import read
 from solo_margins.lens.settings import LensSettings
-from solo_margins.cli import SetupError
 
 WRONG = {
     "lens.every=0": "lens.every must be a whole number above 0 or null, got 0",
