@@ -189,6 +189,20 @@ else:
 
 # In float64 the plain form of a loss and the engine do not drift apart.
 torch.set_default_dtype(torch.float64)
+
+
+class Tiny(torch.nn.Sequential):
+    num_features = 32
+
+    def __init__(self, method):
+        layers = []
+        for inputs, outputs in ((3, 16), (16, 32)):
+            layers.append(torch.nn.Conv2d(inputs, outputs, 3, stride=2))
+            layers += [torch.nn.BatchNorm2d(outputs), torch.nn.ReLU()]
+        super().__init__(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+
+
+METHODS["byol"]._BACKBONES["tiny"] = Tiny
 weights = {{}}
 for name, settings in OmegaConf.load(configurations).items():
     seed_everything(1)
@@ -282,7 +296,7 @@ def _small(name, overrides):
         {
             "name": "small",
             "method": name,
-            "backbone": {"name": "resnet18", "kwargs": {}},
+            "backbone": {"name": "tiny", "kwargs": {}},
             "method_kwargs": kwargs,
             "momentum": {"base_tau": 0.9, "final_tau": 1.0, "classifier": False},
             "data": {
