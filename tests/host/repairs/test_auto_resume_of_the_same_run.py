@@ -74,7 +74,8 @@ def test_a_broken_configuration_of_another_run_is_skipped(tmp_path, caplog):
     (tmp_path / "broken" / "args.json").write_text("{")
     assert found(tmp_path)[0] == good
     [warning] = caplog.messages
-    assert f"{tmp_path / 'broken'} " in warning and "args.json" in warning
+    assert f"{tmp_path / 'broken'} " in warning
+    assert "args.json" in warning
 
 
 def test_broken_checkpoints_are_skipped(tmp_path):
