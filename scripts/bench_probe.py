@@ -83,7 +83,7 @@ def main() -> None:
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     print(
-        f"solo-learn: {host.form()} form, torch {torch.__version__}, "
+        f"solo-learn: {host.form()} version, torch {torch.__version__}, "
         f"{torch.get_num_threads()} threads"
     )
     with tempfile.TemporaryDirectory() as folder:
