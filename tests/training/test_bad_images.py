@@ -92,11 +92,11 @@ def test_a_missing_or_wrong_folder_is_one_sentence(images, on, tmp_path):
     for overrides, expected in (
         (
             (f"data.train_path={empty}", alone),
-            "no images in folders for each class: images end",
+            "no images in class folders: images end",
         ),
         (
             (f"data.train_path={flat}", alone),
-            "data.no_labels=true pretrains on the images that",
+            "data.no_labels=true pretrains on the images directly",
         ),
         ((f"data.train_path={empty}", alone, "data.no_labels=true"), "holds no images, data.no"),
         ((f"data.train_path={train}", alone, "data.no_labels=true"), "but in folders inside of it"),
