@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 
 import pytest
@@ -12,10 +13,11 @@ from solo.utils.auto_resumer import AutoResumer
 SETTINGS = {
     "name": "run",
     "method": "mocov3",
-    "method_kwargs": {"temperature": 0.2},
+    "method_kwargs": {"temperature": 0.2, "margins": {"positive_scale": 1.0}},
     "momentum": {"base_tau": 0.99},
     "seed": 5,
-    "data": {"dataset": "custom", "train_path": "images", "fraction": -1},
+    "data": {"dataset": "custom", "train_path": "images", "fraction": -1, "num_workers": 4},
+    "wandb": {"enabled": False, "project": "solo-learn"},
     "augmentations": [{"crop_size": 32}],
     "optimizer": {"name": "sgd", "lr": 0.5, "kwargs": {"momentum": 0.9}},
     "scheduler": {"name": "warmup_cosine", "warmup_epochs": 10},
@@ -54,6 +56,7 @@ def test_the_newest_checkpoint_of_the_same_run_is_found(tmp_path):
     [
         {"seed": 6},
         {"method_kwargs__temperature": 0.1},
+        {"method_kwargs__margins__positive_scale": 20.0},
         {"momentum__base_tau": 0.95},
         {"data__train_path": "others"},
         {"data__fraction": 0.1},
@@ -68,12 +71,27 @@ def test_another_run_is_not_taken_for_this_one(tmp_path, changes):
     assert found(tmp_path, **changes) == (None, None)
 
 
-def test_a_broken_configuration_of_another_run_is_skipped(tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data__num_workers": 0},
+        {"wandb__enabled": True},
+        {"name": "another name"},
+        {"method_kwargs__margins__positive_scale": 1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_run_that_differs_in_logs_or_speed_alone_is_the_same(tmp_path, changes):
+    checkpoint = store(tmp_path / "run", 0)
+    assert found(tmp_path, **changes)[0] == checkpoint
+
+
+def test_a_broken_configuration_of_another_run_is_skipped(tmp_path, caplog):
     good = store(tmp_path / "good", 0)
     store(tmp_path / "broken", 0, seconds_ago=5)
     (tmp_path / "broken" / "args.json").write_text("{")
-    with pytest.warns(UserWarning, match=r"broken .*args\.json"):
-        assert found(tmp_path)[0] == good
+    assert found(tmp_path)[0] == good
+    assert re.search(r"broken .*args\.json", caplog.text)
 
 
 def test_broken_checkpoints_are_skipped(tmp_path):
