@@ -37,8 +37,6 @@ from solo_margins.losses import (
     nnclr_margin_loss_func,
 )
 from solo_margins.losses.checks import require_band
-from solo_margins.papers import Accuracy
-from solo_margins.reproduction.tables import shown
 
 LONGEST = 24  # words; 99 of 100 definitions are shorter
 WIDTH, FEATURES = 128, 128
@@ -286,10 +284,12 @@ def as_markdown(results: Sequence[Measured], majority: float) -> str:
         for key in of_row[0]:
             values = [numbers[key] for numbers in of_row]
             mean = statistics.mean(values)
-            spread = statistics.stdev(values) if len(values) > 1 else None
-            cells.append(
-                f"{mean:.3f}" if key.endswith("distance") else shown(Accuracy(mean, spread))
-            )
+            if key.endswith("distance"):
+                cells.append(f"{mean:.3f}")
+            elif len(values) > 1:
+                cells.append(f"{mean:.1f} ± {statistics.stdev(values):.1f}")
+            else:
+                cells.append(f"{mean:.1f}")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

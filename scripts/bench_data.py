@@ -1,6 +1,6 @@
 """Measure how fast pretraining gets its images: read with DALI against read with PIL.
 
-Both make the same views of the same images, of a folder with one folder a class; a training that
+Both make the same views of the same images, of a folder with one folder a class; a run that
 computes next to nothing takes them, so that the time is that of reading, decoding and augmenting.
 They take turns in one process, and the best turn of each counts.
 
@@ -26,13 +26,14 @@ from PIL import Image
 from tqdm import tqdm
 
 from solo_margins import host
+from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
-from solo_margins.data.datamodule import pretraining_data
-from solo_margins.training.pretraining import parse
+from solo_margins.training.checked_config import checked
+from solo_margins.training.pretraining import parsed
 
 
 class TakesImages(host.pl.LightningModule):
-    """A training that only takes its batches, and notes when."""
+    """A model that only takes its batches, and notes when."""
 
     def __init__(self, batches: int) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ def made_up_photographs(folder: Path, number: int, size: int) -> Path:
 
 
 def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) -> float:
-    """Return how many images a second a reader makes all views of, behind its first batches."""
+    """Return how many images a second a reader makes all views of, after its first batches."""
     cfg = composed(
         "mocov3_margin",
         [
@@ -82,8 +83,7 @@ def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) 
             f"optimizer.batch_size={arguments.batch}",
         ],
     )
-    data = pretraining_data(parse(cfg))
-    data.pop("val_dataloaders", None)
+    data = RunData(parsed(checked(cfg)), pretraining=True)
     model = TakesImages(arguments.batches)
     trainer = host.pl.Trainer(
         max_epochs=1,
@@ -96,7 +96,7 @@ def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) 
         enable_model_summary=False,
         limit_val_batches=0,
     )
-    trainer.fit(model, **data)
+    trainer.fit(model, datamodule=data)
     model.progress.close()
     # The first batches wait for workers that start, the last ones find theirs already made.
     first, last = len(model.times) // 4, len(model.times) - 1
@@ -132,7 +132,7 @@ def main() -> None:
     source = arguments.images or f"JPEG files of {arguments.stored} pixels"
     print(
         f"{source}; two views of {arguments.size} pixels, batches of {arguments.batch}, "
-        f"{arguments.workers} workers or threads, solo-learn: {host.form()} form"
+        f"{arguments.workers} workers or threads, solo-learn: {host.form()} version"
     )
     print(f"  PIL:           {best['image_folder']:8.0f} images/s")
     ratio = best["dali"] / best["image_folder"]

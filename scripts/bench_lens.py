@@ -21,11 +21,12 @@ import torch
 from tqdm import tqdm
 
 from solo_margins import host
-from solo_margins.resolvers import composed
+from solo_margins.data.datamodule import RunData
 from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LARGEST_DEFAULT_INTERVAL, LensSettings
-from solo_margins.data.datamodule import pretraining_data
-from solo_margins.training.pretraining import build_method, parse
+from solo_margins.resolvers import composed
+from solo_margins.training.checked_config import checked
+from solo_margins.training.pretraining import build_method, parsed
 
 BAR = 0.02
 
@@ -38,14 +39,14 @@ class Clock(host.pl.Callback):
         self.bar = tqdm(total=steps, unit="step", leave=False)
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """Look at the clock; called behind the lens, which is given to the trainer first."""
+        """Look at the clock; called after the lens, which is given to the trainer first."""
         self.ended.append(time.perf_counter())
         self.bar.update()
 
 
 def measure(config: str, changes: list[str], steps: int, folder: Path) -> tuple[float, float, int]:
     """Return the median times of unobserved and of observed steps, and how many are observed."""
-    cfg = parse(composed(config, ["data.num_workers=0", *changes]))
+    cfg = parsed(checked(composed(config, ["data.num_workers=0", *changes])))
     host.pl.seed_everything(1)
     clock = Clock(steps)
     lens = Lens(LensSettings(enabled=True, every=LARGEST_DEFAULT_INTERVAL), folder)
@@ -61,7 +62,7 @@ def measure(config: str, changes: list[str], steps: int, folder: Path) -> tuple[
         limit_val_batches=0,
     )
     with contextlib.redirect_stdout(io.StringIO()):
-        trainer.fit(build_method(cfg), pretraining_data(cfg)["train_dataloaders"])
+        trainer.fit(build_method(cfg), datamodule=RunData(cfg, pretraining=True))
     clock.bar.close()
     took = [after - before for before, after in zip(clock.ended, clock.ended[1:], strict=False)]
     # took[i] is the time of step i + 1; the first step of all warms caches up and is left out.
@@ -75,13 +76,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=301)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--set", nargs="*", default=[], help="settings of every training")
+    parser.add_argument("--set", nargs="*", default=[], help="settings of every run")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
     every = LARGEST_DEFAULT_INTERVAL
     print(
-        f"solo-learn: {host.form()} form, torch {torch.__version__}, {arguments.threads} threads, "
+        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads, "
         f"one observation every {every} steps"
     )
     for config in ("mocov3_margin.yaml", "simclr_margin.yaml", "byol_curv.yaml"):

@@ -7,7 +7,7 @@ Ours stays below three products where it uses that the similarity matrix is symm
     python scripts/bench_losses.py --output docs/benchmarks
 
 The peers come with ``pip install ".[bench]"``; solo-learn's own loss is taken where its
-main form can be imported, otherwise its formula is written out.
+repository can be imported, otherwise its formula is written out.
 """
 
 import argparse
@@ -86,13 +86,13 @@ def arccos_form(z: Tensor) -> Tensor:
 
 
 def solo_learn_loss() -> tuple[str, Callable[[Tensor, Tensor, float], Tensor]]:
-    """Return solo-learn's own loss, or its formula where the main form is not installed."""
+    """Return solo-learn's own loss, or its formula where its repository is not installed."""
     try:
         from solo.losses.simclr import simclr_loss_func
 
         simclr_loss_func(torch.eye(4), torch.tensor([0, 1, 0, 1]), TEMPERATURE)
         return "its own code", simclr_loss_func
-    except Exception:  # absent, or a form that does not import on this stack
+    except Exception:  # absent, or a version that does not import on this stack
 
         def formula(z: Tensor, ids: Tensor, temperature: float) -> Tensor:
             unit = F.normalize(z, dim=1)

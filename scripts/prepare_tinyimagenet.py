@@ -1,4 +1,4 @@
-"""Lays Tiny ImageNet out as image folders, which every form of solo-learn reads.
+"""Lays Tiny ImageNet out as image folders, which every version of solo-learn reads.
 
     python scripts/prepare_tinyimagenet.py tiny-imagenet-200.zip <destination>
 

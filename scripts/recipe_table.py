@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from solo_margins.papers import LINEAR_PROBING
+from reproduce.papers import LINEAR_PROBING
+
 from solo_margins.recipes import RECIPES, is_from_paper
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"

@@ -1,4 +1,4 @@
-"""Kill a training with SIGKILL at random points, start it again each time, and compare the weights.
+"""Kill a run with SIGKILL at random points, start it again each time, and compare the weights.
 
 Trains on the embedded digits by ``main_pretrain.py``, once in peace and once with kills. One kill
 in four comes while the process still starts, the others up to two epochs after it has begun to
@@ -33,7 +33,7 @@ STEPS_AN_EPOCH = 8
 
 @dataclass
 class Trial:
-    """A training that is killed again and again."""
+    """A run that is killed again and again."""
 
     command: list[str]
     folder: Path
@@ -58,7 +58,7 @@ class Trial:
         if chance.random() < 0.25:
             seconds = chance.uniform(0, startup)
         else:
-            # The lens begins its file anew when a training starts or goes on.
+            # The lens begins its file anew when a run starts or goes on.
             seen = self.folder / "lens.jsonl"
             while process.poll() is None and not (seen.exists() and seen.stat().st_mtime > began):
                 time.sleep(0.02)
@@ -76,7 +76,7 @@ class Trial:
         return True
 
     def steps_kept(self) -> int:
-        """Return the steps behind the newest checkpoint."""
+        """Return the steps before the newest checkpoint."""
         newest = newest_readable(self.folder)
         return int(load(newest)["global_step"]) if newest is not None else 0
 
@@ -123,13 +123,13 @@ def compare(one: Path, other: Path) -> tuple[int, int, float]:
 
 
 def main() -> None:
-    """Run both trainings and print what came out."""
+    """Run both and print what came out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--method", default="mocov3_margin")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the points at which to kill")
     parser.add_argument("--workers", type=int, default=2, help="that load data")
-    parser.add_argument("overrides", nargs="*", help="further settings of the training")
+    parser.add_argument("overrides", nargs="*", help="further settings of the run")
     given = parser.parse_args()
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -174,7 +174,7 @@ def measure(trial: Trial) -> tuple[float, float]:
 
 
 def finish(trial: Trial) -> None:
-    """Let a training come to its end."""
+    """Let a run come to its end."""
     trial.resumes += trial.steps_kept() > 0
     wait_for(trial.start())
 
@@ -183,7 +183,7 @@ def wait_for(process: subprocess.Popen[bytes]) -> None:
     """Wait for a process that is to end well."""
     _, said = process.communicate()
     if process.returncode:
-        raise SystemExit(f"The training ended with code {process.returncode}:\n{said.decode()}")
+        raise SystemExit(f"The run ended with code {process.returncode}:\n{said.decode()}")
 
 
 def report(

@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.same_run import defining_settings
+from solo_margins.same_run import are_the_same_run
 
 PREVIOUS = ".previous"
 """Ends the name of the checkpoint before the newest, after ``.ckpt``."""
@@ -165,7 +165,7 @@ def find_same_run(
         cfg: the configuration; runs are the same when all settings that define them are equal.
         max_age: age of a checkpoint from which on it is not considered.
     """
-    settings = defining_settings(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
     oldest = datetime.now() - max_age
     found: list[tuple[datetime, Path]] = []
     for path, _, files in os.walk(folder):
@@ -181,9 +181,8 @@ def find_same_run(
         except ValueError:
             log.warning("Skipped %s for auto-resume: its args.json cannot be read.", run)
             continue
-        if other is None:
-            continue
-        if defining_settings(OmegaConf.to_container(other)) == settings:  # type: ignore[arg-type]
+        known: Any = OmegaConf.to_container(other or OmegaConf.create({}))
+        if are_the_same_run(known, settings):
             checkpoint = newest_readable(run)
             if checkpoint is not None:
                 return checkpoint, OmegaConf.select(other, "wandb_run_id")

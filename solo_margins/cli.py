@@ -44,6 +44,9 @@ class TrainingInterrupted(SystemExit):
         self.checkpoint = checkpoint
         self.signal = number
 
+    def __str__(self) -> str:
+        return self.message
+
 
 @contextmanager
 def user_errors() -> Iterator[None]:

@@ -54,9 +54,8 @@ _PAPER: dict[str, dict[str, Variants]] = {
 }
 
 # No paper has these data. Margins, and the curvature of methods without negatives, are the paper's
-# for CIFAR-10. Scale and curvature of MoCo v3 on the digits are from scripts/sweep.py
-# (docs/results/digits_sweep.csv), by which a larger scale hurts at that short budget; SimCLR's are
-# small values of the same kind. ImageNet-100 takes ImageNet's scales.
+# for CIFAR-10. Scales on the digits are small, because training there is short. ImageNet-100 takes
+# ImageNet's scales.
 _OURS: dict[str, dict[str, Variants]] = {
     "mocov3_margin": {
         "digits": _contrastive(margins=(0.1, 0.4), pos=1.25, pos_curv=(1.25, 1.0)),
@@ -75,7 +74,7 @@ _OURS: dict[str, dict[str, Variants]] = {
 # Large-Margin Contrastive Learning with Distance Polarization Regularizer: SimCLR, debiased and
 # hard negatives, each without and with the regulariser (dp). The paper's text gives no values.
 # Temperature, τ⁺ and β are those of the papers on debiased and on hard negatives; band and weight
-# were chosen by scripts/sweep.py (docs/results/polarization_sweep.csv).
+# are values to begin with.
 POLARIZATION = {"weight": 10.0, "lower": 0.2, "upper": 0.4}
 _DEBIASED = {"kind": "debiased", "tau_plus": 0.1}
 _HARD = {"kind": "hard", "tau_plus": 0.1, "beta": 1.0}

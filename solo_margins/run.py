@@ -17,7 +17,7 @@ from pathlib import Path
 from solo_margins import host
 from solo_margins.checkpoints import read_settings, safe_loading
 from solo_margins.cli import SetupError, run_cli, user_errors
-from solo_margins.data.image_spec import classifier_spec
+from solo_margins.data.image_spec import image_spec
 
 USAGE = "Usage: python -m solo_margins.run <program.py> [arguments of the program]"
 
@@ -64,8 +64,9 @@ def _use_image_size_of(arguments: Sequence[str]) -> None:
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, _, value = argument.partition("=")
         settings = read_settings(value or following) if name == option else None
-        if settings is not None and host.FORM == "main":
-            host.use_classification_transforms(*classifier_spec(settings).transforms())
+        images = image_spec(settings) if settings is not None else None
+        if images is not None and host.FORM == "main":
+            host.use_classification_transforms(*images.transforms())
 
 
 def _is_missing_cuda(error: Exception) -> bool:

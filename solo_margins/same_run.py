@@ -88,6 +88,17 @@ def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def are_the_same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two resolved configurations describe one run, which may be continued.
+
+    Their names must be equal, too, and for a probe the checkpoint.
+    """
+    keys = ("name", "pretrained_feature_extractor")
+    return all(one.get(key) == other.get(key) for key in keys) and (
+        defining_settings(one) == defining_settings(other)
+    )
+
+
 def _normalized(value: Any, key: str, ignored: frozenset[str]) -> Any:
     """Return a value as JSON stores it, without ignored, null and empty settings."""
     if isinstance(value, Mapping):

@@ -16,7 +16,6 @@ LAYERS = [
     "methods",
     "runner",
     "evaluation",
-    "reproduction",
 ]
 
 

@@ -10,8 +10,9 @@ import runpy
 
 import pytest
 from documented import EXAMPLES, PAGES, ROOT, Block, blocks, commands
-from documented_runs import SHORTER, Workshop, is_known, reason_not_to_run
+from documented_runs import ONE_ROW, SHORTER, Workshop, is_known, reason_not_to_run
 from omegaconf import OmegaConf
+from reproduce.experiments import EXPERIMENTS
 
 from solo_margins.recipes import RECIPES
 
@@ -136,12 +137,18 @@ def test_settings_of_what_cannot_run_compose(command, composed):
 
 def test_options_exist():
     for command in COMMANDS:
-        if command.program.endswith(".py") and "/" in command.program:
-            source = (ROOT / command.program).read_text()
+        if command.program.startswith(("scripts/", "examples/")):
+            program = ROOT / command.program
+            source = (program / "command.py" if program.is_dir() else program).read_text()
             if command.program.startswith("examples/lightly"):
                 source += (ROOT / "examples" / "digits.py").read_text()
             for option in re.findall(r"(?<= )--[\w-]+", command.text):
                 assert f'"{option}"' in source, f"{command} has no {option}"
+
+
+def test_rows_that_are_run_for_all_exist():
+    for name, row in ONE_ROW.items():
+        assert any(entry.row.startswith(row) for entry in EXPERIMENTS[name].entries), (name, row)
 
 
 def test_settings_of_curves_are_read(tmp_path, monkeypatch):

@@ -55,9 +55,10 @@ def foreign_imports(*places):
     """Distributions that the Python files in these places import, with one file for each."""
     found = {}
     files = [file for place in places for file in sorted(ROOT.glob(place))]
-    beside = [*ROOT.glob("tests/support/*.py"), *ROOT.glob("examples/*.py")]
+    folders = ("tests/support", "examples", "scripts")
+    beside = [file for folder in folders for file in ROOT.glob(f"{folder}/*.py")]
     # A folder of scripts is a package for the script that it belongs to.
-    ours = {file.stem for file in beside} | {"solo_margins", "upstream", HOST}
+    ours = {file.stem for file in beside} | {"solo_margins", "reproduce", "upstream", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -89,9 +90,9 @@ def foreign_imports(*places):
         ("*.py", ["train", "dev"]),
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
         ("solo_margins/host/**/*.py", ["train", "dali"]),
-        ("solo_margins/reproduction/*.py", ["train", "lens"]),
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "dev"]),
+        ("scripts/reproduce/*.py", ["train", "lens", "dev"]),
         ("scripts/site/*.py", ["docs"]),
         ("scripts/upstream/*.py", ["train", "dev"]),
         ("tests/**/*.py", ["train", "lens", "bench", "dev"]),

@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host, training, safe_loading
+from solo_margins import checkpoints, host, training
 from solo_margins.evaluation import knn, probe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -231,20 +231,20 @@ def test_damaged_checkpoints_are_one_sentence(pretrained, tmp_path):
         assert "\n" not in str(caught.value)
     torch.save([1, 2], tmp_path / "list.ckpt")
     with pytest.raises(ValueError, match="is not a checkpoint: it holds a list"):
-        safe_loading.read_checkpoint(tmp_path / "list.ckpt")
+        checkpoints.read_checkpoint(tmp_path / "list.ckpt")
     old = tmp_path / "old.ckpt"
     torch.save({"a": torch.ones(2)}, old, _use_new_zipfile_serialization=False)
-    assert safe_loading.read_checkpoint(old, in_place=True)["a"].sum() == 2
+    assert checkpoints.read_checkpoint(old, in_place=True)["a"].sum() == 2
 
 
 def test_the_environment_is_left_as_it_was(monkeypatch):
-    monkeypatch.setenv(safe_loading.OPPOSITE, "1")
-    monkeypatch.delenv(safe_loading.FORCE, raising=False)
-    with safe_loading.safe_loading():
-        assert os.environ[safe_loading.FORCE] == "1"
-        assert safe_loading.OPPOSITE not in os.environ
-    assert safe_loading.FORCE not in os.environ
-    assert os.environ[safe_loading.OPPOSITE] == "1"
+    monkeypatch.setenv(checkpoints.OPPOSITE, "1")
+    monkeypatch.delenv(checkpoints.FORCE, raising=False)
+    with checkpoints.safe_loading():
+        assert os.environ[checkpoints.FORCE] == "1"
+        assert checkpoints.OPPOSITE not in os.environ
+    assert checkpoints.FORCE not in os.environ
+    assert os.environ[checkpoints.OPPOSITE] == "1"
 
 
 # network
@@ -261,7 +261,7 @@ socket.getaddrinfo = socket.create_connection = refuse
 from omegaconf import OmegaConf
 from hydra import compose, initialize_config_module
 from solo_margins import training
-from solo_margins.evaluation.both import linear_and_knn
+from solo_margins.evaluation.probe import linear_and_knn
 small = ["data=digits", "max_epochs=1", "limit_train_batches=1", "data.num_workers=0"]
 from solo_margins import resolvers
 resolvers.install()

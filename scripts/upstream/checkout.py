@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from solo_margins.files import complete_file
+
 
 class UpstreamError(ValueError):
     """An export that is not possible; the message is one sentence for the user."""
@@ -70,23 +72,14 @@ class Checkout:
         return "".join(parts)
 
     def write(self) -> list[str]:
-        """Write every changed file, each whole or not at all, and return their names."""
+        """Write every changed file, each completely or not at all, and return their names."""
         changes = self.changes()
-        waiting: list[tuple[Path, Path]] = []
         try:
             for path, text in changes.items():
-                final = self.folder / path
-                final.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = final.with_name(final.name + ".partial")
-                waiting.append((unfinished, final))
-                unfinished.write_text(text)
-            for unfinished, final in waiting:
-                os.replace(unfinished, final)
+                with complete_file(self.folder / path) as unfinished:
+                    unfinished.write_text(text)
         except OSError as error:
             raise UpstreamError(f"{self.folder} cannot be written: {error}.") from error
-        finally:
-            for unfinished, _ in waiting:
-                unfinished.unlink(missing_ok=True)
         return list(changes)
 
     def uncommitted(self) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from solo_margins.registry import OUR_METHODS
-from upstream import templates
+from upstream import generated_tests
 from upstream.checkout import Checkout, UpstreamError
 from upstream.recipes import add_recipes
 from upstream.source import (
@@ -18,6 +18,7 @@ from upstream.source import (
     loss_functions,
     needed_modules,
     place_of,
+    template,
     text_of,
 )
 
@@ -44,10 +45,10 @@ def add_methods(checkout: Checkout, names: Sequence[str]) -> None:
         for function in loss_functions(module):
             text = with_import(checkout.read(LOSSES_FILE), place_of(module), function)
             checkout.put(LOSSES_FILE, with_entry(text, "__all__ = [", f'"{function}"'))
-            test = templates.loss_test(function)
+            test = generated_tests.loss_test(function)
             put_python(checkout, f"tests/losses/test_{function.removesuffix('_func')}.py", test)
     if modules:
-        put_python(checkout, file_of(f"{SHARED}.__init__"), templates.PACKAGE)
+        put_python(checkout, file_of(f"{SHARED}.__init__"), template("margins_package"))
     for name in names:
         _add_method(checkout, name, places)
 
@@ -66,7 +67,7 @@ def _add_method(checkout: Checkout, name: str, places: dict[str, str]) -> None:
     if parent == "mocov3":
         checkout.put(VITS_FILE, _with_vit_of_parent(checkout.read(VITS_FILE)))
     add_recipes(checkout, name, parent)
-    test = templates.method_test(name, class_name, parent, parent_class)
+    test = generated_tests.method_test(name, class_name, parent, parent_class)
     put_python(checkout, f"tests/methods/test_{name}.py", test)
 
 
@@ -94,9 +95,9 @@ def put_python(checkout: Checkout, path: str, text: str) -> None:
 
 def _host_places(checkout: Checkout) -> dict[str, str]:
     """Return which module of solo-learn defines the names that our methods use."""
-    api = {name: source for source, name in imports_of(text_of("solo_margins.host.solo_main.api"))}
-    methods = {name: source for source, name in imports_of(checkout.read(METHODS_FILE))}
-    return {**api, **methods}
+    interface = imports_of(text_of("solo_margins.host.solo_main"))
+    methods = imports_of(checkout.read(METHODS_FILE))
+    return {name: module for module, name in (*interface, *methods)}
 
 
 def with_import(text: str, module: str, name: str) -> str:

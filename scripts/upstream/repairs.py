@@ -8,31 +8,11 @@ from collections.abc import Sequence
 from solo_margins.host.repairs import NAMES, load
 from upstream.checkout import Checkout, UpstreamError
 from upstream.methods import put_python, with_entry
-from upstream.source import PACKAGE, REPAIRS, exported, file_of, needed_modules, place_of
+from upstream.source import PACKAGE, REPAIRS, exported, file_of, needed_modules, place_of, template
 
 TESTS = PACKAGE.parent / "tests" / "host" / "repairs"
 FILE = "solo/repairs/__init__.py"
 APPLIED = "from solo import repairs\n\nrepairs.apply_all()\n"
-
-PACKAGE_TEXT = '''"""Repairs of solo-learn on today's stack, applied when it is imported."""
-
-from __future__ import annotations
-
-import importlib
-
-from solo.repairs.changes import Repair, apply
-
-NAMES = [
-]
-
-
-def apply_all() -> None:
-    """Apply every repair; one that does not fit is reported and left out."""
-    for name in NAMES:
-        module = importlib.import_module(f"{__name__}.{name}")
-        needs = getattr(module, "NEEDS", None)
-        apply([Repair(name, module.__doc__ or "", module.CHANGES, needs)])
-'''
 
 
 def add_repairs(checkout: Checkout, names: Sequence[str]) -> None:
@@ -52,7 +32,7 @@ def add_repairs(checkout: Checkout, names: Sequence[str]) -> None:
     for module in needed_modules([*modules, "solo_margins.host.changes"]):
         put_python(checkout, file_of(place_of(module)), exported(module, {}))
     if not checkout.has(FILE):
-        put_python(checkout, FILE, PACKAGE_TEXT)
+        put_python(checkout, FILE, template("repairs_package"))
     for repair in load(tuple(names)):
         checkout.put(FILE, with_entry(checkout.read(FILE), "NAMES = [", f'"{repair.name}"'))
         test = TESTS / f"test_{repair.name}.py"
@@ -61,7 +41,7 @@ def add_repairs(checkout: Checkout, names: Sequence[str]) -> None:
                 f"The test of {repair.name} is missing: export from a clone of this project, which "
                 "has tests/host/repairs."
             )
-        area = "dali" if "dali" in repair.name else repair.changes[0].module.split(".")[0]
+        area = repair.changes[0].module.split(".")[0]
         put_python(checkout, f"tests/{area}/test_{repair.name}.py", test.read_text())
     top = checkout.read("solo/__init__.py")
     if APPLIED not in top:

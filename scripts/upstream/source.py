@@ -11,11 +11,7 @@ SHARED = "solo.utils.margins"
 """What several losses and methods need, as a package of solo-learn."""
 
 REPAIRS = "solo_margins.host.repairs"
-OF_REPAIRS = (
-    "solo_margins.files",
-    "solo_margins.host.changes",
-    "solo_margins.checkpoints",
-)
+OF_REPAIRS = ("solo_margins.host.changes", "solo_margins.checkpoints", "solo_margins.same_run")
 """What repairs need besides."""
 
 SHARED_BY_METHODS = ("schedules", "settings")
@@ -23,42 +19,20 @@ SHARED_BY_METHODS = ("schedules", "settings")
 
 IMPORT = re.compile(r"^from ([\w.]+) import (?:\(([^)]*)\)|([^\n(]*))\n", re.MULTILINE)
 
-# Without the engine, whose tiles and gradients solo-learn does not get.
-FORMS = '''"""The losses as functions of embeddings; ``tile_size`` has no effect."""
-
-from __future__ import annotations
-
-import functools
-from typing import Any, Callable
-
-import torch
-
-from solo_margins.losses import plain
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+"""Files that are not copies of ours."""
 
 
-def _without_tiles(loss: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(loss)
-    def wrapped(first: torch.Tensor, *args: Any, tile_size: Any = None, **kwargs: Any) -> Any:
-        # Near cos = 1 half precision cannot tell angles apart.
-        with torch.autocast(first.device.type, enabled=False):
-            return loss(first, *args, **kwargs)
-
-    return wrapped
-
-
-query_key = _without_tiles(plain.query_key)
-same_id = _without_tiles(plain.same_id)
-queue = _without_tiles(plain.queue)
-prototypes = _without_tiles(plain.prototypes)
-positives_only = _without_tiles(plain.positives_only)
-polarization = _without_tiles(plain.polarization)
-'''
+def template(name: str) -> str:
+    """Return the text of a template."""
+    return (TEMPLATES / f"{name}.txt").read_text()
 
 
 def text_of(module: str) -> str:
     """Return the text of one of our modules."""
     if module == "solo_margins.losses.forms":
-        return FORMS
+        # Without the engine, whose tiles and gradients solo-learn does not get.
+        return template("forms")
     path = PACKAGE.joinpath(*module.split(".")[1:])
     return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
 

@@ -6,11 +6,12 @@ from a seed of the run, the epoch and the rank.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,28 @@ from solo_margins import host
 from solo_margins.config import setting
 from solo_margins.data import class_folders
 from solo_margins.data.deterministic import PIPELINE, EpochBatches, derive_seed
+from solo_margins.data.folders import Samples
 from solo_margins.data.image_files import UnreadableImage, read_image
-from solo_margins.data.image_spec import ImageSpec
+from solo_margins.data.image_spec import ImageSpec, all_views
 
 DEVICES = ("gpu", "cpu")
 SECONDS_OF_SEARCH = 60.0
 
-# Sizes that solo-learn reserves for decoding on the GPU, of the largest image of ImageNet.
-PADDING = {"device_memory_padding": 211025920, "host_memory_padding": 140544512}
+ON_GPU: dict[str, Any] = {
+    "device": "mixed",
+    "device_memory_padding": 211025920,
+    "host_memory_padding": 140544512,
+}
+"""How images are decoded for the GPU; the sizes are those that solo-learn reserves."""
 
 Augment = Callable[[Any], Sequence[Any]]
 """DALI's operators: from images to the views of a batch."""
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn a failed import of DALI into a sentence that says how to install it."""
+def require_dali() -> None:
+    """Raise ``ImportError`` with a sentence that says how to install DALI, where it is missing."""
     try:
-        yield
+        import nvidia.dali  # noqa: F401
     except ModuleNotFoundError as missing:
         if not str(missing.name).startswith("nvidia"):
             raise
@@ -74,32 +79,24 @@ def views(cfg: DictConfig) -> Augment:
                 f"augmentations.{number}.equalization is not available with data.format=dali: use "
                 "data.format=image_folder, or set its prob to 0."
             )
-    device = device_of(cfg)
-    return host.FullTransformPipeline(
-        [
-            host.NCropAugmentation(
-                host.build_transform_pipeline_dali(cfg.data.dataset, view, dali_device=device),
-                view.num_crops,
-            )
-            for view in cfg.augmentations
-        ]
-    )
+    return all_views(cfg, partial(host.build_transform_pipeline_dali, dali_device=device_of(cfg)))
 
 
 def classifier_crops(spec: ImageSpec) -> Augment:
     """Return random crops and flips for training a classifier, as a single view."""
-    from nvidia.dali import fn, types
+    from nvidia.dali import fn
+    from nvidia.dali.types import DALIDataType, DALIInterpType
 
     def augment(images: Any) -> list[Any]:
         images = fn.random_resized_crop(
             images,
             size=spec.size,
             random_area=(spec.crop_min_scale, 1.0),
-            interp_type=types.INTERP_CUBIC,
+            interp_type=DALIInterpType.INTERP_CUBIC,
         )
         normalised = fn.crop_mirror_normalize(
             images,
-            dtype=types.FLOAT,
+            dtype=DALIDataType.FLOAT,
             output_layout="CHW",
             mean=[255 * value for value in spec.mean],
             std=[255 * value for value in spec.std],
@@ -114,9 +111,8 @@ class DALIBatches(EpochBatches):
     """Deterministic batches of image files, read and augmented by DALI.
 
     Args:
-        files: of all images.
-        targets: labels of all images.
-        augment: makes DALI's operators; called for every epoch.
+        samples: file and label of every image.
+        make_augment: returns DALI's operators; called for every epoch.
         batch_size: images per batch and rank.
         seed: of the run.
         num_threads: of the pipeline, at least one.
@@ -127,82 +123,70 @@ class DALIBatches(EpochBatches):
 
     def __init__(
         self,
-        files: Sequence[str],
-        targets: Sequence[int],
-        augment: Callable[[], Augment],
+        samples: Samples,
+        make_augment: Callable[[], Augment],
         batch_size: int,
         seed: int,
         num_threads: int,
         device: str,
         indexed: bool,
     ) -> None:
-        animated = next((file for file in files if file.lower().endswith(".gif")), None)
+        super().__init__(samples, batch_size, seed)
+        animated = next((file for file, _ in samples if file.lower().endswith(".gif")), None)
         if animated is not None:
             raise UnreadableImage(
                 f"{animated} is not an image that DALI can read: remove or convert .gif files, or "
                 "use data.format=image_folder."
             )
-        super().__init__(files, batch_size, seed)
-        self.targets = torch.as_tensor(targets)
-        self.augment = augment
+        self.targets = torch.tensor([label for _, label in samples])
+        self.make_augment = make_augment
         self.num_threads = max(1, num_threads)
         self.device = device
         self.indexed = indexed
-        with explained():
-            # Fails here and not in the first step, where DALI or an augmentation is missing.
-            augment()
+        require_dali()
+        # An augmentation that is not available fails here and not in the first step.
+        make_augment()
 
     def batches(self, epoch: int, first: int) -> Iterator[Any]:
         """Yield the batches of an epoch, beginning with batch ``first``."""
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-        pipeline, views = self._pipeline(epoch)
-        outputs = [*(f"view{number}" for number in range(views)), "index"]
+        pipeline = self._pipeline(epoch)
+        pipeline.build()
+        names = [*(f"view{number}" for number in range(1, pipeline.num_outputs)), "index"]
         reader = DALIGenericIterator(
-            pipeline, outputs, size=len(self) * self.batch_size, prepare_first_batch=False
+            pipeline, names, reader_name="reader", prepare_first_batch=False
         )
-        for number, [batch] in enumerate(reader):
-            # A pipeline cannot start in the middle: its random numbers depend on every batch.
-            if number < first:
-                continue
-            *images, indexes = (batch[name] for name in outputs)
+        # A pipeline cannot start in the middle: its random numbers depend on all batches before.
+        for [batch] in itertools.islice(reader, first, None):
+            *views, indexes = (batch[name] for name in names)
             indexes = indexes.flatten().long()
             targets = self.targets[indexes]
-            yield [indexes, images, targets] if self.indexed else (*images, targets)
+            yield [indexes, views, targets] if self.indexed else (*views, targets)
 
-    def _pipeline(self, epoch: int) -> tuple[Any, int]:
-        """Return the pipeline of an epoch and its number of views."""
-        from nvidia.dali import fn, pipeline_def, types
+    def _pipeline(self, epoch: int) -> Any:
+        """Return a pipeline that reads this rank's images of an epoch in their order."""
+        from nvidia.dali import fn, pipeline_def
 
         order = [index for batch in self.share(epoch) for _, index in batch]
-        augment, on_gpu = self.augment(), self.device == "gpu"
-        number_of_views = 0
+        files = [self.dataset[index][0] for index in order]
+        augment, on_gpu = self.make_augment(), self.device == "gpu"
 
+        # solo-learn's augmentations have conditions on images.
         @pipeline_def(enable_conditionals=True)
-        def define() -> tuple[Any, ...]:
-            nonlocal number_of_views
-            contents, indexes = fn.readers.file(
-                files=[self.dataset[index] for index in order], labels=order
-            )
-            images = fn.decoders.image(
-                contents,
-                device="mixed" if on_gpu else "cpu",
-                output_type=types.RGB,
-                **(PADDING if on_gpu else {}),
-            )
-            views = augment(images)
-            number_of_views = len(views)
-            return (*views, indexes)
+        def views_and_indexes() -> tuple[Any, ...]:
+            contents, indexes = fn.readers.file(files=files, labels=order, name="reader")
+            images = fn.decoders.image(contents, **(ON_GPU if on_gpu else {}))
+            return (*augment(images), indexes)
 
-        pipeline = define(
+        return views_and_indexes(
             batch_size=self.batch_size,
             num_threads=self.num_threads,
-            device_id=self._device_id() if on_gpu else None,
+            device_id=self._gpu() if on_gpu else None,
             seed=derive_seed(self.seed, PIPELINE, epoch, self.ranks()[0]) % 2**31,
         )
-        return pipeline, number_of_views
 
-    def _device_id(self) -> int:
+    def _gpu(self) -> int:
         device = None if self.trainer is None else self.trainer.strategy.root_device
         return getattr(device, "index", None) or 0
 

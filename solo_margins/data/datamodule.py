@@ -27,7 +27,7 @@ from solo_margins.data.folders import (
     torchvision_files,
     unlabelled_files,
 )
-from solo_margins.data.image_spec import classifier_spec
+from solo_margins.data.image_spec import all_views, classifier_spec
 from solo_margins.data.label_fraction import keep_fraction
 from solo_margins.data.workers import ignore_group_signals
 from solo_margins.host.detect import host_folder
@@ -91,7 +91,7 @@ def classifier_images(cfg: DictConfig) -> tuple[Any, Any]:
 
     Only ``data.fraction`` of the training images is kept.
     """
-    validation = validation_images(cfg)
+    validation = _stored_images(cfg, "val_path", pretraining=False)
     return training_images(cfg, pretraining=False), validation
 
 
@@ -112,7 +112,7 @@ def training_images(cfg: DictConfig, pretraining: bool) -> Any:
 
 def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     if pretraining:
-        transform = _views(cfg)
+        transform = all_views(cfg, host.build_transform_pipeline)
         if cfg.debug_augmentations:
             print(f"Augmentations:\n{transform}")
     else:
@@ -128,17 +128,6 @@ def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     return PILBatches(images, batch_size, cfg.seed, workers)
 
 
-def _views(cfg: DictConfig) -> Any:
-    return host.FullTransformPipeline(
-        [
-            host.NCropAugmentation(
-                host.build_transform_pipeline(cfg.data.dataset, view), view.num_crops
-            )
-            for view in cfg.augmentations
-        ]
-    )
-
-
 def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     if not pretraining and cfg.auto_augment:
         raise ValueError("auto_augment=true needs data.format=image_folder, got dali.")
@@ -149,12 +138,14 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
             "from torchvision's files: use data.format=image_folder."
         )
     kept = images.indices if isinstance(images, Subset) else range(len(files))
-    return dali.DALIBatches(
-        [files.samples[index][0] for index in kept],
-        [files.samples[index][1] for index in kept],
+    augment = (
         partial(dali.views, cfg)
         if pretraining
-        else partial(dali.classifier_crops, classifier_spec(cfg)),
+        else partial(dali.classifier_crops, classifier_spec(cfg))
+    )
+    return dali.DALIBatches(
+        [files.samples[index] for index in kept],
+        augment,
         cfg.optimizer.batch_size,
         cfg.seed,
         cfg.data.num_workers,
@@ -170,6 +161,8 @@ FORMATS = {"image_folder": _pil_batches, "h5": _pil_batches, "dali": _dali_batch
 def _refuse_too_few(images: int, cfg: DictConfig) -> None:
     # An incomplete last batch is dropped; Lightning would train nothing without an error.
     ranks, size = len(cfg.devices) * cfg.num_nodes, cfg.optimizer.batch_size
+    if setting(cfg, "limit_train_batches") == 0:
+        return
     if batches_per_epoch(images, size, ranks) == 0:
         shared = "" if ranks == 1 else f", which {ranks} ranks share"
         raise ValueError(
@@ -181,17 +174,12 @@ def _refuse_too_few(images: int, cfg: DictConfig) -> None:
 # validation
 
 
-def validation_images(cfg: DictConfig) -> Any:
-    """Return the labelled validation images of a parsed configuration, untransformed."""
-    return _stored_images(cfg, "val_path", pretraining=False)
-
-
 def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
     """Return the validation batches, None where a pretraining configuration has none."""
     has_images = setting(cfg, "data.val_path") is not None or cfg.data.dataset in TORCHVISION_FILES
     if pretraining and (cfg.data.no_labels or not has_images):
         return None
-    images = validation_images(cfg)
+    images = _stored_images(cfg, "val_path", pretraining=False)
     _, images.transform = classifier_spec(cfg).transforms()
     return _loader(images, cfg.optimizer.batch_size, cfg.data.num_workers)
 

@@ -18,8 +18,8 @@ from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
 from solo_margins.data.digits import digits_folder
-from solo_margins.data.image_spec import STATISTICS
 from solo_margins.data.label_fraction import check_fraction
+from solo_margins.host.image_statistics import STATISTICS
 
 PREPARE_TINYIMAGENET = "python scripts/prepare_tinyimagenet.py"
 
@@ -52,18 +52,15 @@ class NamedData:
         return sentence + "."
 
 
+CIFAR = "from https://www.cs.toronto.edu/~kriz/cifar.html"
+IMAGENET = "from https://www.image-net.org/download.php"
+
 NAMED = {
     "cifar10": NamedData(
-        "CIFAR-10",
-        10,
-        "cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html",
-        files="cifar-10-batches-py",
+        "CIFAR-10", 10, f"cifar-10-python.tar.gz {CIFAR}", files="cifar-10-batches-py"
     ),
     "cifar100": NamedData(
-        "CIFAR-100",
-        100,
-        "cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html",
-        files="cifar-100-python",
+        "CIFAR-100", 100, f"cifar-100-python.tar.gz {CIFAR}", files="cifar-100-python"
     ),
     "stl10": NamedData(
         "STL-10",
@@ -80,15 +77,14 @@ NAMED = {
     "imagenet": NamedData(
         "ImageNet",
         1000,
-        "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from "
-        "https://www.image-net.org/download.php",
+        f"ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar {IMAGENET}",
         unpacking="unpack them into a folder for each class",
         dataset="imagenet",
     ),
     "imagenet100": NamedData(
         "ImageNet-100",
         100,
-        "ImageNet from https://www.image-net.org/download.php",
+        f"ImageNet {IMAGENET}",
         unpacking="keep 100 of its class folders, such as those that solo-learn lists in "
         "solo/data/dataset_subset/imagenet100_classes.txt",
         dataset="imagenet100",
@@ -196,9 +192,9 @@ def _resolve_named(cfg: DictConfig, name: str) -> None:
 
 
 def _refuse_as_downloaded(path: Path) -> None:
-    packed = (path / "tiny-imagenet-200", path / "tiny-imagenet-200.zip")
+    packed = [path / "tiny-imagenet-200", path / "tiny-imagenet-200.zip"]
     if path.suffix == ".zip" or (path / "wnids.txt").is_file():
-        packed = (path,)
+        packed = [path]
     archive = next((candidate for candidate in packed if candidate.exists()), None)
     if archive is not None:
         raise ValueError(

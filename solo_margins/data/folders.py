@@ -94,6 +94,7 @@ class ImageFiles(Dataset[Any]):
         return (image if self.transform is None else self.transform(image)), label
 
     def _next_readable(self, index: int, is_skipped: torch.Tensor) -> tuple[Any, int]:
+        file, _ = self.samples[index]
         attempts = min(ATTEMPTS, len(self))
         for attempt in range(attempts):
             candidate = (index + attempt) % len(self)
@@ -104,8 +105,8 @@ class ImageFiles(Dataset[Any]):
                     is_skipped[candidate] = True
                     log.warning("Skipped: %s", error)
         raise UnreadableImage(
-            f"None of {attempts} images in a row can be read, the first is "
-            f"{self.samples[index][0]}: data.on_error=skip is for single damaged images."
+            f"None of {attempts} images in a row can be read, the first is {file}: "
+            "data.on_error=skip is for single damaged images."
         )
 
     def skipped(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-EXTENSIONS = tuple(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """File extensions of images: those of torchvision and ``.gif``."""
 
 

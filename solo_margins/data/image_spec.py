@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig
 
+from solo_margins import host
 from solo_margins.config import setting, write
 from solo_margins.host.image_statistics import (
     IMAGENET_MEAN,
@@ -14,17 +16,6 @@ from solo_margins.host.image_statistics import (
     STATISTICS,
     statistics_of,
 )
-
-__all__ = [
-    "NATIVE_SIZE",
-    "STATISTICS",
-    "ImageSpec",
-    "classifier_spec",
-    "complete_image_spec",
-    "image_spec",
-    "resize_before_crop",
-    "statistics_of",
-]
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,6 @@ class ImageSpec:
         return create_transform(
             input_size=self.size,
             is_training=True,
-            color_jitter=None,
             auto_augment="rand-m9-mstd0.5-inc1",
             interpolation="bicubic",
             re_prob=0.25,
@@ -137,6 +127,21 @@ def complete_image_spec(cfg: DictConfig) -> None:
     for key, value in defaults.items():
         if setting(cfg, f"data.augmentations.{key}") is None:
             write(cfg, f"data.augmentations.{key}", value)
+
+
+def all_views(cfg: DictConfig, build: Callable[[str, DictConfig], Any]) -> Any:
+    """Return the transform of an image into all views of a pretraining configuration.
+
+    Args:
+        cfg: a parsed pretraining configuration.
+        build: solo-learn's function that makes the augmentations of one view.
+    """
+    return host.FullTransformPipeline(
+        [
+            host.NCropAugmentation(build(cfg.data.dataset, view), view.num_crops)
+            for view in cfg.augmentations
+        ]
+    )
 
 
 def resize_before_crop(size: int) -> int:

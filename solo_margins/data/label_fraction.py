@@ -1,8 +1,7 @@
-"""A stratified share of the images, for probing with few labels or pretraining on part of the data."""
+"""A stratified share of the images: probing with few labels, pretraining on part of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,18 +40,10 @@ def check_fraction(fraction: Any, name: str = "data.fraction") -> None:
         raise ValueError(f"{name} must be between 0 and 1, or -1 for all, got {fraction!r}.")
 
 
-def labels_of(images: Any) -> Sequence[int] | None:
-    """Return the labels of a data set, None if it has none without reading its images."""
-    if isinstance(images, Subset):
-        labels = labels_of(images.dataset)
-        return None if labels is None else [labels[index] for index in images.indices]
-    # torchvision's STL-10 has labels, its CIFAR and our image files have targets.
-    return getattr(images, "targets", getattr(images, "labels", None))
-
-
 def keep_fraction(images: Any, fraction: float, seed: int) -> Any:
     """Return a data set with a share of the images of every class, at least one of each."""
-    labels = labels_of(images)
+    # torchvision's STL-10 has labels, its CIFAR and our image files have targets.
+    labels = getattr(images, "targets", getattr(images, "labels", None))
     if labels is None:
         raise ValueError(
             f"data.fraction={fraction} needs labels that can be read without the images, which "

@@ -20,12 +20,12 @@ from omegaconf import DictConfig
 from solo_margins.cli import run_cli, user_errors
 from solo_margins.evaluation.command import Own, parse
 from solo_margins.evaluation.features import Features
+from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.linear_layer import (
     LayerSettings,
     layer_accuracy,
     train_linear_layer,
 )
-from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.task import Task, load_task
 from solo_margins.training.checked_config import check_choice
 

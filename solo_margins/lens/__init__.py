@@ -1,1 +1,1 @@
-"""What margins do to gradients, made visible: curves, a callback for training, and a report."""
+"""Shows what margins do to gradients: curves, a callback for training, and a report."""

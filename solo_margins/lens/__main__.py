@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from solo_margins.cli import SetupError, run_cli, user_errors
 
 USAGE = (
-    "Say what to show: python -m solo_margins.lens curves [key=value …] draws margins as curves, "
+    "Choose a command: python -m solo_margins.lens curves [key=value …] draws margins as curves, "
     "python -m solo_margins.lens report RUN [RUN …] [output=report.html] compares runs"
 )
 OF_THE_EXTRA = ("jinja2", "matplotlib", "omegaconf", "plotly")

@@ -1,4 +1,4 @@
-"""The Lightning callback: every k steps, what margins do to the gradients of the batch at hand."""
+"""The Lightning callback that measures every k steps what margins do to a batch's gradients."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.host.detect import HostNotFoundError, form
 from solo_margins.checkpoints import run_folder
+from solo_margins.config import setting
+from solo_margins.host.detect import HostNotFoundError, form
 from solo_margins.host.versions import versions
 from solo_margins.lens.capture import StepCapture, capture
 from solo_margins.lens.health import COLLAPSE, HealthChecks
 from solo_margins.lens.loggers import log_figure, log_observation
 from solo_margins.lens.measures import measure
 from solo_margins.lens.records import HealthWarning, Observation, Writer
-from solo_margins.lens.runs import flattened
 from solo_margins.lens.settings import LensSettings
 
 log = logging.getLogger("solo_margins.lens")
@@ -29,18 +29,18 @@ log = logging.getLogger("solo_margins.lens")
 class Lens(pl.Callback):
     """Measures every k steps what the losses compare, logs it and warns of problems.
 
-    Of several ranks the first one measures its own rows, against the keys of all of them.
+    Only the first rank measures: its own rows, against the keys of all ranks.
 
     Args:
-        settings: how often, and what to do about a collapse.
-        folder: of the run, which gets the file of observations; None asks the checkpointer.
+        settings: how often to measure, and whether to stop at a collapse.
+        folder: the run folder, for the file of observations; None asks the checkpointer.
     """
 
     def __init__(self, settings: LensSettings, folder: Path | None = None) -> None:
         super().__init__()
         self.settings = settings
         self.folder = folder
-        self.stopped: str | None = None  # why the run was ended, if it was
+        self.stopped: str | None = None  # why the lens ended the run, if it did
         self.interval = 1
         self.seconds = 0.0
         self.observations = 0
@@ -53,20 +53,21 @@ class Lens(pl.Callback):
         self._last: Observation | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the run's file, or continue it."""
+        """Start the run's file, or continue it."""
         self.interval = self.settings.interval(trainer.num_training_batches)
         self._began = time.perf_counter()
-        header = _header(pl_module, self.interval)
-        warm_up = flattened(header["settings"]).get("scheduler.warmup_epochs")
-        self._health = HealthChecks(grace_epochs=1.0 + float(warm_up or 0.0))
+        cfg = getattr(pl_module, "cfg", None) or DictConfig({})
+        warm_up = setting(cfg, "scheduler.warmup_epochs", 0.0)
+        self._health = HealthChecks(grace_epochs=1.0 + float(warm_up))
         if trainer.is_global_zero:
             self._writer = Writer(self.folder or run_folder(trainer))
+            header = _header(pl_module, self.interval)
             self._writer.begin(header, first_step=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Start capturing if this step is to be observed."""
         step = trainer.global_step
-        # With accumulated gradients the first batch of a step stands for all.
+        # With accumulated gradients only the first batch of a step is measured.
         if step % self.interval == 0 and step != self._last_step:
             self._last_step = step
             began = time.perf_counter()
@@ -82,7 +83,7 @@ class Lens(pl.Callback):
             return
         self._capturing.close()
         if pl_module.device.type == "cuda":
-            # What training itself still computes is not part of the lens's cost.
+            # Pending work of the training step is not part of the lens's cost.
             torch.cuda.synchronize(pl_module.device)
         began = time.perf_counter()
         collapse = None
@@ -95,14 +96,14 @@ class Lens(pl.Callback):
             if trainer.world_size > 1:
                 stops = trainer.strategy.reduce_boolean_decision(stops, all=False)
             if stops:
-                self.stopped = collapse or "another rank saw a sign of collapse"
+                self.stopped = collapse or "the lens of another rank found a collapse"
                 trainer.should_stop = True
         self.seconds += time.perf_counter() - began + captured.seconds
 
     def _observe(
         self, trainer: Any, module: Any, captured: StepCapture, epoch: float
     ) -> str | None:
-        """Measure, write and log; return the text of a sign of collapse that is new."""
+        """Measure, write and log; return the text of a new warning of collapse."""
         assert self._writer is not None
         polarization, views = getattr(module, "polarization", None), getattr(module, "num_crops", 2)
         band = (polarization.lower, polarization.upper) if polarization else None
@@ -120,7 +121,7 @@ class Lens(pl.Callback):
         return next((text for name, text in problems if name in COLLAPSE), None)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Draw the last observation for loggers that keep pictures."""
+        """Draw the last observation for loggers that store images."""
         if self._last is not None and trainer.is_global_zero:
             began = time.perf_counter()
             log_figure(trainer.loggers, self._last, getattr(pl_module, "polarization", None))
@@ -128,7 +129,7 @@ class Lens(pl.Callback):
             self.seconds += time.perf_counter() - began
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report what the lens cost."""
+        """Print the time that the lens took."""
         if self._writer is None or not self.observations:
             return
         whole = time.perf_counter() - self._began
@@ -146,13 +147,9 @@ class Lens(pl.Callback):
         """Stop capturing."""
         self._capturing.close()
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Stop capturing."""
-        self._capturing.close()
-
 
 def _header(module: Any, every: int) -> dict[str, Any]:
-    """Return what the first line of the file says about the run."""
+    """Return the first line of the run's file."""
     cfg = getattr(module, "cfg", None)
     settings = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else {}
     header: dict[str, Any] = {"method": type(module).__name__, "settings": settings, "every": every}

@@ -1,4 +1,4 @@
-"""The figures of the margins paper's sections 4 and 5, for margins of one's own.
+"""Draws the figures of the margins paper's sections 4 and 5 for any margins.
 
 python -m solo_margins.lens curves margins.angular=0.5 margins.subtractive=0.2 temperature=0.2
 """
@@ -13,12 +13,14 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
+from solo_margins.config import read
 from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
 from solo_margins.lens.curves import Series
 from solo_margins.losses import Margins
-from solo_margins.losses.checks import require_number, require_temperature
+from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, Range, require_number
 from solo_margins.losses.margins import FIELDS
 
 ENDINGS = (".png", ".pdf", ".svg")
@@ -29,22 +31,22 @@ STYLE |= {"axes.titlesize": 11, "legend.fontsize": 9}
 PLAIN, CHOSEN, SECOND = "#6b7280", "#c2410c", "#1d4ed8"
 DASHED = {"color": PLAIN, "linestyle": "--"}
 HEADING = {"fontsize": 13, "weight": "bold"}
-ABOVE = 24  # points between a title and its plot: room for a legend, which hides no data there
+ABOVE = 24  # points between a title and its plot, for the legend
 
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """What to draw, and where the slices through angle and probability are.
+    """The margins to draw, and the angle and probability at which to cut.
 
     Args:
         margins: the margins.
         temperature: τ > 0.
-        q: probability of the positive, without margins, in plots against the angle.
-        degrees: angle of the positive in plots against the probability, in [0, 180].
-        output: the picture; .png, .pdf or .svg.
+        q: the positive's probability without margins, in plots against the angle.
+        degrees: the positive's angle in plots against the probability, in [0, 180].
+        output: the image file; .png, .pdf or .svg.
 
     Raises:
-        ValueError: a setting leaves its range; the message is one sentence.
+        ValueError: a setting is out of its range.
     """
 
     margins: Margins = field(default_factory=Margins)
@@ -54,16 +56,16 @@ class CurveSettings:
     output: Path = Path("lens_curves.png")
 
     def __post_init__(self) -> None:
-        require_temperature(self.temperature)
-        require_number("q", self.q, "a number in [0, 1]", low=0.0, high=1.0)
-        require_number("degrees", self.degrees, "a number in [0, 180]", low=0.0, high=180.0)
+        require_number("temperature", self.temperature, POSITIVE)
+        require_number("q", self.q, UP_TO_ONE)
+        require_number("degrees", self.degrees, Range("a number in [0, 180]", high=180.0))
 
 
 def parse(arguments: Sequence[str]) -> CurveSettings:
     """Return the settings from ``key=value`` arguments.
 
     Raises:
-        ValueError: an argument is unknown or leaves its range; the message is one sentence.
+        ValueError: an argument is unknown or out of its range.
 
     Example:
         >>> parse(["margins.curvature=.inf", "q=0.25"]).q
@@ -71,34 +73,27 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
         >>> parse(["margins.angular=4"])
         Traceback (most recent call last):
         ...
-        ValueError: margins.angular must be a number in [0, π], got 4.0
+        ValueError: margins.angular must be a number in [0, π], got 4
     """
-    of_margins: dict[str, Any] = {}
-    others: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    numbers = []
     for argument in arguments:
         key, is_setting, text = argument.partition("=")
         if not is_setting or key not in KEYS:
-            listed = ", ".join(KEYS)
-            raise ValueError(f"{argument!r} is not key=value with one of the keys {listed}.")
-        is_of_margins, _, name = key.rpartition(".")
-        value = output_path(text, ENDINGS) if key == "output" else _number_or_text(text)
-        (of_margins if is_of_margins else others)[name] = value
-    try:
-        margins = Margins(**of_margins)
-    except ValueError as error:
-        raise ValueError(f"margins.{error}") from None
-    return CurveSettings(margins, **others)
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float("inf" if text == ".inf" else text)
-    except ValueError:
-        return text
+            keys = ", ".join(KEYS)
+            raise ValueError(f"{argument!r} is not key=value with one of the keys {keys}.")
+        if key == "output":
+            settings[key] = output_path(text, ENDINGS)
+        else:
+            numbers.append(argument)
+    cfg = OmegaConf.from_dotlist(numbers)
+    settings["margins"] = read(cfg, "margins", Margins)
+    settings.update({key: cfg[key] for key in ("temperature", "q", "degrees") if key in cfg})
+    return CurveSettings(**settings)
 
 
 def draw_curves(arguments: Sequence[str]) -> Path:
-    """Draw the figure that ``key=value`` arguments describe, and return where it is."""
+    """Draw the figure that ``key=value`` arguments describe, and return its path."""
     settings = parse(arguments)
     with matplotlib.rc_context(STYLE), complete_file(settings.output) as unfinished:
         _figure(settings).savefig(unfinished, dpi=110)
@@ -119,7 +114,7 @@ def _figure(settings: CurveSettings) -> Any:
 def _plot(
     axis: Any, title: str, ylabel: str, by_angle: bool, *lines: tuple[Series, dict[str, Any]]
 ) -> None:
-    """Draw lines against the angle or the probability, with title and names of the axes."""
+    """Draw lines against the angle or the probability, with title and axis labels."""
     for series, look in lines:
         axis.plot(series.x.numpy(), series.y.numpy(), **{"color": CHOSEN, "linewidth": 2.4, **look})
     axis.set_title(title, pad=ABOVE)
@@ -137,7 +132,7 @@ def _legend_above(axis: Any, **look: Any) -> None:
 
 
 def _gradients(row: Any, settings: CurveSettings) -> None:
-    row.suptitle("How strongly a positive is pulled (Fig. 1 of the paper)", **HEADING)
+    row.suptitle("The gradient of a positive (Fig. 1 of the paper)", **HEADING)
     by_angle, by_probability, *maps = row.subplots(1, 4, width_ratios=(1, 1, 1.12, 1.12))
     tau, size = settings.temperature, "|∂L/∂θ|, 1/rad"
     at_q = f"gradient against angle, q = {settings.q:g}"
@@ -150,8 +145,8 @@ def _gradients(row: Any, settings: CurveSettings) -> None:
         _plot(by_angle, at_q, size, True, (series, look))
         series = curves.gradient_by_probability(margins, settings.degrees, tau)
         _plot(by_probability, at_angle, size, False, (series, look))
-        x, y, gradient = (part.numpy() for part in curves.gradient_map(margins, tau))
-        mesh = axis.pcolormesh(x, y, gradient, shading="gouraud", rasterized=True)
+        gradient = curves.gradient_map(margins, tau)[2].numpy()
+        mesh = axis.imshow(gradient, origin="lower", extent=(0, 180, 0, 1), aspect="auto")
         axis.grid(False)
         _plot(axis, f"gradient, {look['label']}", "probability q", True)
         row.colorbar(mesh, ax=axis, pad=0.02).set_label(size)
@@ -192,12 +187,12 @@ def _factors(row: Any, settings: CurveSettings) -> None:
         axis.axhline(1.0, **DASHED, linewidth=1.4)
         if axis is not probability:
             look = {"ha": "right", "fontsize": 9, "color": PLAIN, "textcoords": "offset points"}
-            place = {"xytext": (0, 3), "xycoords": ("axes fraction", "data")}
-            axis.annotate("no margins", (0.99, 1.0), **place, **look)
+            position = {"xytext": (0, 3), "xycoords": ("axes fraction", "data")}
+            axis.annotate("no margins", (0.99, 1.0), **position, **look)
 
 
 def _cut_off_ends(axis: Any, series: Series) -> None:
-    """Limit a plot to what does not diverge near angle 0, where sin θ is in the denominator."""
+    """Limit the axis to values away from the angles 0 and π, where a ratio diverges."""
     inner = series.y[(series.x >= 10.0) & (series.x <= 170.0)]
     inner = inner[inner.isfinite()]
     if len(inner) == 0:
@@ -209,10 +204,10 @@ def _cut_off_ends(axis: Any, series: Series) -> None:
 
 
 def _family(family: Mapping[float, Series], symbol: str, chosen: float, off: float) -> list[Any]:
-    """Return curves from dark to light, and the chosen one on top of them."""
+    """Return the lines of a family of curves, the chosen one on top."""
     lines = []
-    for place, (value, series) in enumerate(family.items()):
-        colour = matplotlib.colormaps["viridis"](0.9 * place / (len(family) - 1))
+    for number, (value, series) in enumerate(family.items()):
+        colour = matplotlib.colormaps["viridis"](0.9 * number / (len(family) - 1))
         look = {"color": colour, "linewidth": 1.4, "alpha": 0.8}
         label = f"{symbol} = " + f"{value:.3g}".replace("inf", "∞") + ", off" * (value == off)
         if value == chosen:
@@ -222,7 +217,7 @@ def _family(family: Mapping[float, Series], symbol: str, chosen: float, off: flo
 
 
 def _families(row: Any, settings: CurveSettings) -> None:
-    """Draw what neighbouring values of curvature and attenuation would do."""
+    """Draw the effect of other values of curvature and attenuation."""
     margins = settings.margins
     by_angle, by_probability = row.subplots(1, 2)
     title = "Weight of a positive by its angle, for several curvatures c (Eq. 18)"

@@ -1,7 +1,6 @@
-"""The effect of margins as functions of angle and probability, from what the losses compute.
+"""The effect of margins as functions of angle and probability.
 
-Every curve calls the methods of :class:`Margins` that the losses call, so that a picture shows
-what is trained.
+Every curve calls the same methods of :class:`Margins` as the losses do.
 
     >>> series = weight_by_angle(Margins(positive_scale=2.0, curvature=1.0), points=3)
     >>> series.x.tolist(), series.y.tolist()
@@ -30,7 +29,7 @@ SYMBOLS = dict(zip(FIELDS, ("m₁", "m₂", "s", "c", "α"), strict=False))
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a plot: degrees or probabilities, and what belongs to them."""
+    """A line of a plot; x is in degrees or a probability."""
 
     x: Tensor
     y: Tensor

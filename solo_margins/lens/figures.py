@@ -1,4 +1,4 @@
-"""The plots of a report, as figures of plotly; how they look is left to the page."""
+"""The plots of a report as plotly figures; the page chooses their theme."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from solo_margins.lens.runs import ReportedRun
 from solo_margins.logged_metrics import ACCURACIES
 from solo_margins.losses import Margins
 
-MOST_POINTS = 1000  # of a line; more cannot be told apart on a screen
+MOST_POINTS = 1000  # of a line; a screen shows no more
 MOST_STEPS = 120  # of the slider
-FEW_POINTS = 25  # up to here every point of a line is marked
+FEW_POINTS = 25  # of a line with markers
 CURVE_POINTS = 91
 CURVES: dict[str, Callable[[Margins, float], curves.Series]] = {
     "weight": lambda margins, tau: curves.weight_by_angle(margins, CURVE_POINTS),
@@ -37,7 +37,7 @@ CURVES: dict[str, Callable[[Margins, float], curves.Series]] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its words: what it shows, and how to read it."""
+    """A figure with its title and an explanation."""
 
     title: str
     about: str
@@ -45,7 +45,7 @@ class Plot:
 
 
 def sections(runs: Sequence[ReportedRun]) -> dict[str, list[Plot]]:
-    """Return the plots that have something to show, by the titles of their sections."""
+    """Return the plots that have data, by the titles of their sections."""
     file = Path(__file__).with_name("report_plots.yaml")
     listed: Any = OmegaConf.to_container(OmegaConf.load(file))
     plots = {"Accuracy": [_accuracy(runs, column) for column in ACCURACIES]}
@@ -60,12 +60,12 @@ def sections(runs: Sequence[ReportedRun]) -> dict[str, list[Plot]]:
 
 
 def plain_label(text: str) -> str:
-    """Return text as plotly shows it literally: its labels are a kind of HTML."""
+    """Return text escaped for plotly, whose labels are HTML."""
     return html.escape(text if len(text) <= 60 else f"{text[:59]}…", quote=False)
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
-    """Return at most so many items, evenly spread, the first and the last among them.
+    """Return at most ``most`` items, evenly spread, including the first and the last.
 
     Example:
         >>> thinned(range(10), 4)
@@ -73,7 +73,7 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
     """
     if len(items) <= most:
         return list(items)
-    return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
+    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
 
 
 def _line(
@@ -82,7 +82,7 @@ def _line(
     is_second: bool = False,
     width: float = 2,
 ) -> go.Scatter:
-    """Return a line in the colour of a run; the second one of a run is dotted."""
+    """Return a line in the colour of its run; a second line of the run is dotted."""
     x, y = zip(*thinned(list(points), MOST_POINTS), strict=True)
     return go.Scatter(
         x=x,
@@ -97,7 +97,7 @@ def _line(
 
 
 def _plot(title: str, about: str, lines: Any, x: str, y: str, **axis: Any) -> Plot | None:
-    """Return a plot of lines, None where there are none."""
+    """Return a plot of lines, or None without lines."""
     if not lines:
         return None
     figure = go.Figure(lines, {"template": "none"})
@@ -123,7 +123,7 @@ def _over_steps(
     axis: dict[str, Any] | None = None,
     margin: bool = False,
 ) -> Plot | None:
-    """Return a plot of numbers of the observations; the arguments are those of the YAML file."""
+    """Return a plot of quantities over steps; the arguments are those of the YAML file."""
     part = "margins" if margin else "scalars"
     lines = []
     for name in quantities:
@@ -138,7 +138,7 @@ def _over_steps(
 
 
 def _distributions(runs: Sequence[ReportedRun]) -> Plot | None:
-    """Return the histograms, with a slider that goes through the steps of all runs."""
+    """Return the histograms, with a slider over the steps of all runs."""
     observations = [seen for run in runs for seen in run.lens.observations]
     names = {name for seen in observations for name in seen.histograms}
     panels = [panel for panel in HISTOGRAMS if names.intersection(panel[1])]
@@ -164,12 +164,12 @@ def _distributions(runs: Sequence[ReportedRun]) -> Plot | None:
             line.update(fill="tozeroy" if line.showlegend else "none")
             line.showlegend = line.showlegend and row == 1
             figure.add_trace(line, row=row, col=1)
-    about = "A run shows its last observation until the step of the slider. Dotted: negatives."
+    about = "Each run shows its last observation up to the slider's step. Dotted: negatives."
     for run in runs if "distance" in names else ():
         if band := run.band():
             shade = {"fillcolor": run.colour, "opacity": 0.12, "line_width": 0}
             figure.add_vrect(*band, row=len(panels), col=1, **shade)
-            about += f" Shaded: {band[0]:g} to {band[1]:g}, which polarization empties."
+            about += f" Shaded: the polarization band, {band[0]:g} to {band[1]:g}."
     figure.update_yaxes(title="share, %", rangemode="tozero")
     moves = [
         {"label": str(step), "method": "restyle", "args": [{"y": of_step}]}
@@ -189,15 +189,15 @@ def _shares(histogram: Histogram) -> list[float]:
 def _margin_curve(
     runs: Sequence[ReportedRun], title: str, curve: str, x: str, unit: str, about: str
 ) -> Plot | None:
-    """Return what the margins of each run do; the arguments are those of the YAML file."""
+    """Return a curve of each run's margins; the arguments are those of the YAML file."""
     known = [(run, run.margins, run.number("temperature") or 0.0) for run in runs if run.margins]
     known = [one for one in known if one[2] or curve != "attenuation"]
     lines = []
-    for place, (run, margins, tau) in enumerate(known):
+    for number, (run, margins, tau) in enumerate(known):
         series = CURVES[curve](margins, tau)
         points = zip(series.x.tolist(), series.y.tolist(), strict=True)
-        # Equal settings give equal lines: those below are thicker and stay visible.
-        lines.append(_line(run, points, width=2 * (len(known) - place)))
+        # Lines of equal settings coincide: the lower ones are thicker and stay visible.
+        lines.append(_line(run, points, width=2 * (len(known) - number)))
     if len({tau for _, _, tau in known}) == 1:
         plain = CURVES[curve](Margins(), known[0][2]).y.tolist()
         grey = {"color": "grey", "dash": "dash"}

@@ -1,4 +1,4 @@
-r"""The size of the gradient by every angle, with margins and without, for vectors a loss compared.
+r"""Sizes of gradients by angle, with and without margins, for captured vectors.
 
 The terms are those of the loss itself: its objective, its margins and its positives. By Eq. 10–21
 of the margins paper the gradient of a positive is :math:`w_{il} (1 - q') \sin(\theta + m_1)/\tau`
@@ -21,7 +21,7 @@ from solo_margins.losses.engine.objective import weighted_log_sum
 from solo_margins.losses.engine.positives import Positives, diagonal_positives
 from solo_margins.losses.margins import ContrastSpec
 
-# Negatives of a row that are looked at one by one; a queue may hold many more.
+# Negatives of a row that are measured one by one; a queue may hold many more.
 DETAILED_COLUMNS = 4096
 
 
@@ -72,7 +72,7 @@ def angle_gradients(captured: Captured, max_rows: int) -> AngleGradients:
     if isinstance(captured, CapturedPairs):
         columns = _precise(captured.targets[:max_rows])
         positives = diagonal_positives(every_row, len(rows), rows.device)
-        # Without negatives, of which the other pairs show where they would be.
+        # There are no negatives; the angles of the other pairs are shown in their place.
         spec = ContrastSpec(1.0, captured.margins, negatives_weight=0.0)
     else:
         columns, spec = _precise(captured.columns), captured.spec
@@ -96,7 +96,7 @@ def angle_gradients(captured: Captured, max_rows: int) -> AngleGradients:
     cosine, shares = cosine[:, :DETAILED_COLUMNS], shares[:, :DETAILED_COLUMNS]
     is_negative = is_negative[:, :DETAILED_COLUMNS] & has_positive.unsqueeze(1)
     sine = (1.0 - cosine.square()).clamp_min(0.0).sqrt()
-    # A part of a long queue stands for the whole.
+    # The measured part of a long queue stands for all of it.
     scale = len(columns) / cosine.shape[1] / spec.temperature
     spread = (shares.abs() * sine).masked_fill(~is_negative, 0.0).sum(dim=1) * scale
     return AngleGradients(

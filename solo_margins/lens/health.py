@@ -1,4 +1,4 @@
-"""Warnings about a run's health: each is given once, with the setting to change and how."""
+"""Warnings about a run's health, each once and with the setting to change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from solo_margins.lens.records import Observation
 from solo_margins.losses import Margins
 
-# Observations in a row that must show a problem: training begins near some of them.
+# Consecutive observations that must show a problem, because training starts near some of them.
 PATIENCE = {"collapse_loss": 5, "collapse_rank": 5, "collapse_angles": 5, "saturated_q": 2}
 # Problems after which lens.on_collapse=stop ends a run.
 COLLAPSE = ("collapse_loss", "collapse_rank", "collapse_angles")
@@ -27,10 +27,10 @@ MARGINS = "method_kwargs.margins"
 
 @dataclass
 class HealthChecks:
-    """Checks one observation after the other and returns what is new.
+    """Checks observations in order and returns new problems.
 
     Args:
-        grace_epochs: what looks like a collapse before is how training begins.
+        grace_epochs: epochs at the start in which collapse is not reported.
     """
 
     grace_epochs: float = 0.0
@@ -39,7 +39,7 @@ class HealthChecks:
     _highest_rank: float = 0.0
 
     def check(self, seen: Observation) -> list[tuple[str, str]]:
-        """Return name and text of every problem that shows for the first time."""
+        """Return name and text of every new problem."""
         self._highest_rank = max(self._highest_rank, seen.scalars.get("effective_rank", 0.0))
         problems = self._problems(seen)
         if seen.epoch < self.grace_epochs:
@@ -54,13 +54,13 @@ class HealthChecks:
         return new
 
     def _problems(self, seen: Observation) -> dict[str, str]:
-        """Return what is wrong with a batch, by name; numbers may be absent or NaN."""
+        """Return the problems of a batch by name; numbers may be absent or NaN."""
         scalars, margins = defaultdict(lambda: math.nan, seen.scalars), Margins(**seen.margins)
         advice = _less_margin(margins)
         problems = {}
 
         loss, chance = scalars["loss"], scalars["chance_loss"]
-        # A margin raises the loss of chance by what it takes from the positive's logit.
+        # With a margin the loss at chance is higher than log N.
         if loss > NEAR_CHANCE * chance and not (margins.angular or margins.subtractive):
             images = f"{math.exp(chance):.0f}"
             problems["collapse_loss"] = (
@@ -87,7 +87,7 @@ class HealthChecks:
                 "margins multiply the gradient of positives by "
                 f"{scalars['effective_scale']:.0f}: {advice}"
             )
-        # An attenuation of 1 undoes what saturation does to the gradient.
+        # An attenuation of 1 keeps the gradient alive at saturation.
         if scalars["saturated_q"] >= SATURATED_ROWS and margins.attenuation < 1.0:
             problems["saturated_q"] = (
                 f"q is above 0.99 in {scalars['saturated_q']:.0%} of the rows, whose gradient "
@@ -103,7 +103,7 @@ class HealthChecks:
 
 
 def _less_margin(margins: Margins) -> str | None:
-    """Return which margin to lower, the most suspicious first."""
+    """Return advice to lower a margin, the most likely cause first."""
     harmless = {"positive_scale": 1.0, "attenuation": 0.9, "angular": 0.0, "subtractive": 0.0}
     for name, limit in harmless.items():
         value = getattr(margins, name)

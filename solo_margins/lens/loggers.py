@@ -11,7 +11,7 @@ from solo_margins.lens.records import HISTOGRAMS, Observation
 
 
 def _kind(logger: Any) -> str:
-    """Return what a logger is, without importing packages that may not be installed."""
+    """Return the kind of a logger without importing packages that may be missing."""
     names = [base.__name__ for base in type(logger).__mro__]
     return next((name for name in names if name in ("TensorBoardLogger", "WandbLogger")), "")
 
@@ -35,13 +35,12 @@ def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
 
 
 def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> None:
-    """Draw an observation for loggers that keep pictures; without matplotlib there is none."""
-    keepers = [logger for logger in loggers if _kind(logger)]
+    """Draw an observation for loggers that store images, if matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         return
-    for logger in keepers:
+    for logger in filter(_kind, loggers):
         figure = draw(Figure(figsize=(10, 3), layout="tight"), seen, band)
         if _kind(logger) == "TensorBoardLogger":
             logger.experiment.add_figure("lens/angles", figure, global_step=seen.step)

@@ -1,4 +1,4 @@
-"""What the lens measures on one batch: numbers and histograms.
+"""Measures one batch: numbers and histograms.
 
 ==========================================  =======================================================
 ``loss``                                    mean of the rows' losses, before any factor
@@ -37,7 +37,7 @@ from solo_margins.lens.records import Histogram, Observation
 from solo_margins.losses.engine.geometry import unit_vectors
 
 BINS = 60
-# Rows that are looked at: enough for a histogram, few enough not to slow training down.
+# Rows that are measured: enough for a histogram, few enough not to slow training down.
 MAX_ROWS = 256
 SATURATED = 0.99
 SILENCED = 0.1
@@ -53,15 +53,15 @@ def measure(
     step: int = 0,
     epoch: float = 0.0,
 ) -> Observation:
-    """Return what can be measured of a step; what was not captured is left out.
+    """Return the measurements of a step; what was not captured is left out.
 
     Args:
         captured: what the losses compared, the features and the projections of a step.
         band: lower and upper end of the polarization's band.
-        views: of an image that the student projects; a step that projects a view more than once
-            compares the last projection.
-        max_rows: rows of each comparison, and of projections and features, that are looked at.
-        bins: of every histogram.
+        views: number of views that the student projects; if a step projects a view more than
+            once, the last projection is used.
+        max_rows: measured rows of each comparison, of projections and of features.
+        bins: bins of every histogram.
         step: optimiser steps taken before.
         epoch: epochs trained before.
     """
@@ -80,11 +80,11 @@ def measure(
 
 
 def _evenly(vectors: Tensor, rows: int) -> Tensor:
-    """Return at most so many rows, taken evenly, so that every view is among them."""
+    """Return at most ``rows`` rows, evenly spaced, so that every view is included."""
     if len(vectors) <= rows:
         return vectors
-    places = torch.linspace(0, len(vectors) - 1, rows, device=vectors.device).round().long()
-    return vectors[places]
+    indices = torch.linspace(0, len(vectors) - 1, rows, device=vectors.device).round().long()
+    return vectors[indices]
 
 
 def _add_gradients(seen: Observation, gradients: Sequence[AngleGradients], bins: int) -> None:
@@ -168,7 +168,7 @@ def effective_rank(features: Tensor) -> float:
     wide = features.double()
     if not wide.isfinite().all():
         return math.nan
-    # Singular values by the smaller Gram matrix: far cheaper than their decomposition.
+    # Singular values from the smaller Gram matrix: far cheaper than an SVD.
     gram = wide @ wide.t() if wide.shape[0] <= wide.shape[1] else wide.t() @ wide
     values = torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
     total = values.sum()

@@ -1,8 +1,8 @@
-"""What the lens observed in a run, as lines of JSON in the run's folder.
+"""The observations of a run, as lines of JSON in its folder.
 
-The first line describes the run, each further one is an observation, a warning or what the lens
-cost. A line is written at once, so that a run which was killed keeps all but its last line, and
-can be read while it trains.
+The first line describes the run; every further line is an observation, a warning or the cost of the
+lens. Lines are written immediately, so that a killed run loses at most its last line, and the file
+can be read during training.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -31,7 +31,7 @@ from torch import Tensor
 from solo_margins.files import append_line, complete_file, read_lines
 
 FILE = "lens.jsonl"  # in the run's folder
-# How histograms are shown: title, quantities, end of the axis, and the factor of its unit.
+# Plots of histograms: title, quantities, end of the axis, factor of its unit.
 HISTOGRAMS = (
     ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
     ("probability q of the positives", ("q",), 1, 1.0),
@@ -54,24 +54,24 @@ class Histogram:
 
     @classmethod
     def of(cls, values: Tensor, low: float, high: float, bins: int) -> Histogram:
-        """Count values; those outside of the range are counted at its ends."""
+        """Count values; values outside the range count at its ends."""
         counts = torch.histc(values.detach().float().clamp(low, high), bins, low, high)
         return cls(low, high, [int(count) for count in counts.tolist()])
 
     @property
     def total(self) -> int:
-        """How many values were counted."""
+        """The number of values."""
         return sum(self.counts)
 
     @property
     def edges(self) -> list[float]:
-        """Where bins begin, and where the last one ends."""
+        """The edges of all bins."""
         width = (self.high - self.low) / len(self.counts)
-        return [self.low + place * width for place in range(len(self.counts) + 1)]
+        return [self.low + number * width for number in range(len(self.counts) + 1)]
 
     @property
     def centres(self) -> list[float]:
-        """The middle of every bin."""
+        """The centres of all bins."""
         return [(low + high) / 2 for low, high in pairwise(self.edges)]
 
 
@@ -96,7 +96,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class HealthWarning:
-    """A warning that the user was given."""
+    """A warning about the run's health."""
 
     step: int
     name: str
@@ -105,14 +105,14 @@ class HealthWarning:
 
 @dataclass(frozen=True)
 class LensRun:
-    """All that a run's file holds.
+    """The content of a run's file.
 
     Attributes:
         header: ``method``, ``name``, ``host``, ``versions``, ``margins``, ``polarization``, …
         observations: by their steps.
-        warnings: those that the user was given.
+        warnings: the warnings about its health.
         cost: ``observations``, ``seconds`` and ``training_seconds`` of the last process.
-        problems: a sentence for everything that could not be read.
+        problems: a message about everything unreadable.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
@@ -135,8 +135,7 @@ class Writer:
     def begin(self, header: Mapping[str, Any], first_step: int) -> None:
         """Start the file, or continue that of a resumed run.
 
-        What an interrupted run observed after the checkpoint that it continues from will be
-        observed again, and is dropped.
+        Observations after the checkpoint of a resumed run are dropped; they will be made again.
         """
         lines = [_json({"kind": "header", **header})]
         if first_step > 0 and self.path.exists():
@@ -153,7 +152,7 @@ class Writer:
         append_line(self.path, _json({"kind": kind, **asdict(seen)}))
 
     def add_cost(self, **figures: float) -> None:
-        """Add what the lens took."""
+        """Add the cost of the lens."""
         append_line(self.path, _json({"kind": "cost", **figures}))
 
 
@@ -162,7 +161,7 @@ def _json(content: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return a value as JSON can hold it: an infinite number as text, NaN as null."""
+    """Return a value for JSON: infinite numbers as text, NaN as null."""
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -173,7 +172,7 @@ def _finite(value: Any) -> Any:
 
 
 def read(folder: Path) -> LensRun:
-    """Return what the lens wrote into a run's folder; ``problems`` says what could not be read.
+    """Return the content of a run's file; its ``problems`` list what could not be read.
 
     Raises:
         FileNotFoundError: the run has no such file.
@@ -182,7 +181,7 @@ def read(folder: Path) -> LensRun:
     _, problems = read_lines(folder / FILE, lambda line: _add(run, json.loads(line)))
     run.problems.extend(problems)
     if not run.header:
-        run.problems.append(f"{folder / FILE} has no header line: its run is not known.")
+        run.problems.append(f"{folder / FILE} has no header line: its run is unknown.")
     run.observations.sort(key=lambda seen: seen.step)
     return run
 

@@ -1,4 +1,4 @@
-"""One HTML file that compares what the lens observed in several runs.
+"""Writes one HTML file that compares the observations of several runs.
 
 python -m solo_margins.lens report <run> [<run> …] output=report.html
 """
@@ -26,7 +26,7 @@ def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
     """Return the folders of the runs and where to write the report.
 
     Raises:
-        ValueError: a setting is unknown or no run is named; the message is one sentence.
+        ValueError: a setting is unknown or no run is named.
 
     Example:
         >>> parse(["runs/a", "output=a.html"])
@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
         if is_setting and key == "output":
             output = output_path(text, ENDINGS)
         elif is_other and not Path(argument).exists():
-            raise ValueError(f"{argument!r} is neither a run's folder nor output=<file>.")
+            raise ValueError(f"{argument!r} is neither a run folder nor output=<file>.")
         else:
             folders.append(Path(argument))
     if not folders:
@@ -51,9 +51,9 @@ def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
 
 
 def write_report(arguments: Sequence[str]) -> Path:
-    """Write the report that the arguments describe, and return where it is.
+    """Write the report that the arguments describe, and return its path.
 
-    What cannot be shown is said on stderr and in the report.
+    Missing and unreadable data are listed on stderr and in the report.
 
     Raises:
         ValueError: nothing can be shown, or an argument cannot be used.
@@ -62,10 +62,10 @@ def write_report(arguments: Sequence[str]) -> Path:
     runs, notes = load_runs(folders)
     if not runs:
         reasons = " ".join(notes)
-        raise ValueError(f"There is nothing to show, and no report was written: {reasons}")
+        raise ValueError(f"No report was written, because there is nothing to show: {reasons}")
     content = page(runs, notes)
     with complete_file(output) as unfinished:
-        # File systems allow names that are not text; they must not end the report.
+        # File names may hold bytes that are not valid text.
         unfinished.write_text(content, encoding="utf-8", errors="replace")
     for note in notes:
         print(note, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Runs as a report needs them: observations, settings, accuracies, and what is missing."""
+"""Loads runs for a report: observations, settings, accuracies, and what is missing."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from solo_margins.logged_metrics import logged_accuracies
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
 
-# They can be told apart on light and on dark paper.
+# Distinguishable on a light and on a dark background.
 COLOURS = ("#2f81d6", "#f07f1e", "#2ca05a", "#d6404a", "#9a6dd0", "#a2725f", "#e377c2", "#17aec0")
-# What the runner calls the folder of a run that the user has not named.
+# Default names of run folders.
 UNNAMED = re.compile(r"run-[0-9a-f]{8}")
 
 
 @dataclass
 class ReportedRun:
-    """All that a report shows of a run.
+    """A run as a report shows it.
 
     Attributes:
-        folder: of the run.
+        folder: the run folder.
         label: its short name in the report.
-        colour: of its lines.
+        colour: the colour of its lines.
         lens: what the lens observed.
         settings: those of ``args.json``, else of the lens's header, by their full names such as
             ``optimizer.lr``.
-        margins: those that were last in use, None where they are not known.
+        margins: the last margins, None if unknown.
         accuracies: column of ``metrics.csv`` to epoch to value.
-        notes: a sentence for everything that is missing or could not be read.
+        notes: messages about everything missing or unreadable.
     """
 
     folder: Path
@@ -52,26 +52,26 @@ class ReportedRun:
     notes: list[str] = field(default_factory=list)
 
     def described(self, *keys: str) -> str:
-        """Return the first of some settings that the run has, or else its header."""
+        """Return the first of these keys that the settings or the header have, as text."""
         values = (self.settings.get(key, self.lens.header.get(key)) for key in keys)
         return next((as_text(value) for value in values if value not in (None, "")), "–")
 
     @property
     def versions(self) -> dict[str, Any]:
-        """The packages that the run was trained with."""
+        """Package to version in the run."""
         versions = self.lens.header.get("versions")
         return versions if isinstance(versions, dict) else {}
 
     def number(self, key: str) -> float | None:
-        """Return a setting that should be a number, None where it is not."""
+        """Return a finite number from ``method_kwargs``, None if it is not one."""
         value: Any = self.settings.get(f"method_kwargs.{key}")
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return float(value) if is_number and math.isfinite(value) else None
 
     def band(self) -> tuple[float, float] | None:
-        """Return between which distances the run penalises pairs, or None where it does not."""
+        """Return the polarization band, None if the run has none."""
         lower, upper = self.number("polarization.lower"), self.number("polarization.upper")
-        # A weight that is scheduled may begin at 0.
+        # A scheduled weight may start at 0.
         penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
         if lower is None or upper is None:
             return None
@@ -79,19 +79,19 @@ class ReportedRun:
 
 
 def as_text(value: Any) -> str:
-    """Return a setting as a reader expects it."""
+    """Return a setting as text."""
     if isinstance(value, float):
         return f"{value:.6g}".replace("inf", "∞")
     return "–" if value is None else str(value)
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
-    """Return the runs of which something can be shown, and a sentence for all that is missing."""
+    """Return the runs with any data, and messages about everything missing."""
     notes: list[str] = []
     distinct: dict[Path, Path] = {}
     for folder in folders:
         if folder.resolve() in distinct:
-            notes.append(f"{folder} was named more than once and is shown once.")
+            notes.append(f"{folder} is listed more than once and shown once.")
         distinct.setdefault(folder.resolve(), folder)
     names = labels(list(distinct))
     runs = [_load(*run) for run in zip(distinct.values(), names, strict=True)]
@@ -100,20 +100,20 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
     names = [run.described("name") for run in runs]
     for run, name, colour in zip(runs, names, cycle(COLOURS), strict=False):
         run.colour = colour
-        # A name of the user's says more than a number, where no other run has it.
+        # A unique name from the user says more than a default folder name.
         if UNNAMED.fullmatch(run.label) and name != "–" and names.count(name) == 1:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
         notes.append(
-            f"The runs are of different methods ({', '.join(methods)}): their losses and gradients "
-            "are not on one scale."
+            f"The runs have different methods ({', '.join(methods)}): their losses and gradients "
+            "are not comparable."
         )
     return runs, notes
 
 
 def labels(folders: Sequence[Path]) -> list[str]:
-    """Return short names: those of the folders, with the folders above where two are the same.
+    """Return short names of folders; equal names get their parent folders.
 
     Example:
         >>> labels([Path("/runs/one"), Path("/runs/two")])
@@ -131,19 +131,19 @@ def labels(folders: Sequence[Path]) -> list[str]:
 def _load(folder: Path, label: str) -> ReportedRun:
     run = ReportedRun(folder, label)
     if not folder.is_dir():
-        run.notes.append(f"{folder} is not a folder of a run and is left out.")
+        run.notes.append(f"{folder} is not a run folder and is left out.")
         return run
     file = folder / records.FILE
     try:
         run.lens = records.read(folder)
     except FileNotFoundError:
-        run.notes.append(f"{folder} holds no {file.name}: the lens was not on in this run.")
+        run.notes.append(f"{folder} has no {file.name}: the lens was off in this run.")
     except OSError as reason:
         run.notes.append(f"{file} cannot be read ({reason.strerror}).")
     else:
         run.notes.extend(run.lens.problems)
         if not run.lens.observations:
-            run.notes.append(f"{file} holds no observation.")
+            run.notes.append(f"{file} has no observations.")
     run.settings = _settings(folder, run.lens.header, run.notes)
     run.accuracies = logged_accuracies(folder, run.notes, run.settings.get("log_dir"))
     try:
@@ -157,7 +157,7 @@ def _margins(run: ReportedRun) -> Margins | None:
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
-    # Later versions may have other settings, and JSON has a word for infinity.
+    # Other versions may have other settings; JSON stores infinity as text.
     known: dict[str, Any] = {
         name: math.inf if value in ("inf", ".inf") else value
         for name, value in values.items()
@@ -167,22 +167,22 @@ def _margins(run: ReportedRun) -> Margins | None:
 
 
 def _settings(folder: Path, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Return the settings of ``args.json``, else those of the lens's header."""
+    """Return the settings of ``args.json``, or else of the lens's header."""
     try:
         settings: Any = read_settings(folder)
         settings = header.get("settings") if settings is None else OmegaConf.to_container(settings)
         if settings and isinstance(settings, dict):
             return flattened(settings)
-        notes.append(f"{folder} holds no args.json: its settings are not known.")
+        notes.append(f"{folder} has no args.json: its settings are unknown.")
     except ValueError as reason:
         notes.append(str(reason))
     except Exception as reason:
-        # OmegaConf has errors of its own for an interpolation or a key that it cannot hold.
+        # OmegaConf raises its own errors for bad interpolations and keys.
         notes.append(f"{folder / 'args.json'} cannot be read ({str(reason).splitlines()[0]}).")
     return {}
 
 
-def flattened(settings: Any, place: str = "") -> dict[str, Any]:
+def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested settings by their full names.
 
     Example:
@@ -190,11 +190,11 @@ def flattened(settings: Any, place: str = "") -> dict[str, Any]:
         {'optimizer.lr': 0.1, 'augmentations[0].crop_size': 32}
     """
     if isinstance(settings, dict) and settings:
-        items = {f"{place}.{key}" if place else str(key): settings[key] for key in settings}
+        items = {f"{prefix}.{key}" if prefix else str(key): settings[key] for key in settings}
     elif isinstance(settings, list) and any(isinstance(value, (dict, list)) for value in settings):
-        items = {f"{place}[{number}]": value for number, value in enumerate(settings)}
+        items = {f"{prefix}[{number}]": value for number, value in enumerate(settings)}
     else:
-        return {place: settings}
+        return {prefix: settings}
     return {
         name: value for key, part in items.items() for name, value in flattened(part, key).items()
     }

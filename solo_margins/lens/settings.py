@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from solo_margins.losses.checks import require_choice
+from solo_margins.losses.checks import require_choice, require_count, require_flag
 
 ON_COLLAPSE = ("warn", "stop")
 LARGEST_DEFAULT_INTERVAL = 50
@@ -16,8 +16,8 @@ class LensSettings:
 
     Attributes:
         enabled: whether it does.
-        every: steps from one observation to the next; None is 50, or an epoch if that is shorter.
-        on_collapse: ``"stop"`` ends a run that shows a sign of collapse; its checkpoint is kept.
+        every: steps between two observations; None is 50, or an epoch if that is shorter.
+        on_collapse: ``"stop"`` ends a run that seems to collapse; its checkpoint is kept.
     """
 
     enabled: bool = False
@@ -25,12 +25,8 @@ class LensSettings:
     on_collapse: str = "warn"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.enabled, bool):
-            raise ValueError(f"enabled must be true or false, got {self.enabled!r}")
-        every = self.every
-        is_number = isinstance(every, int) and not isinstance(every, bool) and every > 0
-        if every is not None and not is_number:
-            raise ValueError(f"every must be a whole number above 0 or null, got {every!r}")
+        require_flag("enabled", self.enabled)
+        require_count("every", self.every, optional=True)
         require_choice("on_collapse", self.on_collapse, ON_COLLAPSE)
 
     def interval(self, batches_per_epoch: float) -> int:

@@ -19,7 +19,7 @@ def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     require_same_shape("p", p, "z", z)
     if margins.attenuation != 0.0:
         raise ValueError(
-            "margins.attenuation must be 0 where there are no negatives, "
+            "margins.attenuation must be 0 for a loss without negatives, "
             f"got {margins.attenuation!r}"
         )
     return positives_only(p, z, margins)

@@ -1,21 +1,19 @@
-"""Lets somebody else see the vectors that losses compare, without a change of the losses."""
+"""Captures the unit vectors that losses compare, without a change of the losses."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from solo_margins.losses import plain
-from solo_margins.losses.checks import is_compiling
-from solo_margins.losses.engine.positives import Positives, masked_positives
+from solo_margins.losses.engine.positives import Positives
 from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 @dataclass(frozen=True)
 class CapturedContrast:
-    """Rows that were compared with columns, positives and negatives among them: unit vectors."""
+    """Rows that were compared with columns, among them positives and negatives."""
 
     rows: Tensor
     columns: Tensor
@@ -25,7 +23,7 @@ class CapturedContrast:
 
 @dataclass(frozen=True)
 class CapturedPairs:
-    """Rows that were compared with one target each, without negatives: unit vectors."""
+    """Rows that were compared with one target each, without negatives."""
 
     rows: Tensor
     targets: Tensor
@@ -33,26 +31,25 @@ class CapturedPairs:
 
 
 Captured = CapturedContrast | CapturedPairs
+_active: list[list[Captured]] = []
 
 
 @contextmanager
 def capture() -> Iterator[list[Captured]]:
-    """Collect, without gradients, what losses of this process compare while the block runs."""
+    """Collect what the losses of this process compare inside the block, without gradients.
+
+    Losses inside ``torch.compile`` are not captured.
+    """
     captured: list[Captured] = []
-
-    def observer(rows: Tensor, others: Tensor, *structure: Any) -> None:
-        if is_compiling():
-            return
-        rows, others = rows.detach(), others.detach()
-        if isinstance(structure[0], Margins):
-            captured.append(CapturedPairs(rows, others, structure[0]))
-            return
-        *positives, spec = structure
-        found = positives[0] if len(positives) == 1 else masked_positives(*positives)
-        captured.append(CapturedContrast(rows, others, found, spec))
-
-    plain.observers.append(observer)
+    _active.append(captured)
     try:
         yield captured
     finally:
-        plain.observers.remove(observer)
+        # By identity: two empty lists are equal.
+        _active[:] = [other for other in _active if other is not captured]
+
+
+def report(kind: Callable[..., Captured], rows: Tensor, others: Tensor, *structure: Any) -> None:
+    """Pass what a loss compares to every active :func:`capture`."""
+    for captured in _active:
+        captured.append(kind(rows.detach(), others.detach(), *structure))

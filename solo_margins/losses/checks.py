@@ -1,6 +1,7 @@
-"""Checks of arguments; each fails with a sentence: the argument, its range, the value received."""
+"""Checks of arguments; an error names the argument, its range and the value received."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,34 +11,41 @@ FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def is_compiling() -> bool:
-    """Tell whether ``torch.compile`` is tracing, where no value of a tensor can be looked at."""
+    """Return whether ``torch.compile`` is tracing, where values of tensors are unknown."""
     # torch 2.1 and 2.2 have it under a private name only.
-    ask = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
-    return bool(ask())
+    is_tracing = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+    return bool(is_tracing())
 
 
-def require_number(
-    name: str,
-    value: Any,
-    allowed: str,
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    open_low: bool = False,
-    open_high: bool = False,
-    allow_infinite: bool = False,
-) -> float:
-    """Return ``value`` as a float, or raise ``ValueError`` if it leaves the range ``allowed``."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number:
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a setting may have, and how an error message describes them."""
+
+    described: str
+    low: float = 0.0
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+    allow_infinite: bool = False
+
+
+NON_NEGATIVE = Range("a number >= 0")
+POSITIVE = Range("a number > 0", open_low=True)
+UP_TO_ONE = Range("a number in [0, 1]", high=1.0)
+BELOW_ONE = Range("a number in [0, 1)", high=1.0, open_high=True)
+BAND = Range("a number with 0 < lower < upper < 1", high=1.0, open_low=True, open_high=True)
+
+
+def require_number(name: str, value: Any, allowed: Range) -> float:
+    """Return ``value`` as a float, or raise ``ValueError`` unless it is in its range."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
-        above = number > low if open_low else number >= low
-        below = number < high if open_high else number <= high
-        # By comparisons, which torch.compile can guard, and which a NaN fails.
-        finite = -math.inf < number and (allow_infinite or number < math.inf)
-        if above and below and finite:
+        above = number > allowed.low if allowed.open_low else number >= allowed.low
+        below = number < allowed.high if allowed.open_high else number <= allowed.high
+        # By comparisons, which torch.compile can guard and which a NaN fails.
+        if above and below and (allowed.allow_infinite or number < math.inf):
             return number
-    raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    raise ValueError(f"{name} must be {allowed.described}, got {value!r}")
 
 
 def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
@@ -48,37 +56,31 @@ def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
-def require_count(name: str, value: Any) -> int:
-    """Return ``value``, or raise ``ValueError`` unless it is a whole number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+def require_flag(name: str, value: Any) -> bool:
+    """Return ``value``, or raise ``ValueError`` unless it is true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
     return value
 
 
-def require_temperature(temperature: Any) -> float:
-    """Return the temperature as a float, or raise ``ValueError``."""
-    return require_number("temperature", temperature, "a number > 0", low=0.0, open_low=True)
+def require_count(name: str, value: Any, optional: bool = False) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number above 0, or None if ``optional``."""
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        allowed = "a whole number above 0" + (" or None" if optional else "")
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 
-def require_band(lower: Any, upper: Any) -> tuple[float, float]:
-    """Return both ends of a band of distances as floats, or raise ``ValueError``."""
-    allowed = "a number with 0 < lower < upper < 1"
-    for name, value in (("lower", lower), ("upper", upper)):
-        require_number(name, value, allowed, low=0.0, high=1.0, open_low=True, open_high=True)
+def require_band(lower: Any, upper: Any) -> None:
+    """Raise ``ValueError`` unless 0 < lower < upper < 1."""
+    require_number("lower", lower, BAND)
+    require_number("upper", upper, BAND)
     if lower >= upper:
         raise ValueError(
             "lower and upper must be numbers with 0 < lower < upper < 1, "
             f"got {lower!r} and {upper!r}"
         )
-    return float(lower), float(upper)
-
-
-def require_tile_size(tile_size: Any) -> None:
-    """Raise ``ValueError`` unless ``tile_size`` is None or a positive integer."""
-    if tile_size is None:
-        return
-    if isinstance(tile_size, bool) or not isinstance(tile_size, int) or tile_size < 1:
-        raise ValueError(f"tile_size must be None or an integer >= 1, got {tile_size!r}")
 
 
 def require_embeddings(name: str, value: Any, height: str = "N", width: str = "D") -> None:
@@ -142,7 +144,7 @@ def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
 
 
 def require_assignments(assignments: Any, z: Tensor, prototypes: Tensor) -> None:
-    """Raise ``ValueError`` unless ``assignments`` holds a prototype's number, or -1, a row."""
+    """Raise ``ValueError`` unless ``assignments`` holds a prototype's number or -1 for each row."""
     require_integers("assignments", "prototype", assignments, z)
     if is_compiling():
         return

@@ -1,4 +1,4 @@
-"""Which form of a loss runs: the plain one inside ``torch.compile``, everywhere else the engine.
+"""Chooses the form of a loss: the plain one inside ``torch.compile``, the engine elsewhere.
 
 The functions are those of :mod:`solo_margins.losses.plain`; the engine's also take ``tile_size``.
 Both compute in float32 or better, whatever autocast says: near cos = 1 half precision cannot tell
@@ -17,10 +17,10 @@ from solo_margins.losses.engine import losses as engine
 
 
 def _autocast_is_on(device: str) -> bool:
-    """Tell whether operations on this kind of device, such as ``"cpu"``, are autocast."""
+    """Return whether autocast is on for a type of device, such as ``"cpu"``."""
     try:
         return torch.is_autocast_enabled(device)
-    except TypeError:  # before torch 2.4 there is a function for CPUs, and one without argument
+    except TypeError:  # before torch 2.4
         return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()
 
 

@@ -1,7 +1,5 @@
 """Gathering over ranks, for batches that may differ in size from rank to rank."""
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -24,43 +22,20 @@ def own_rows(sizes: list[int]) -> slice:
 
 
 def gather(rows: Tensor, sizes: list[int], with_gradient: bool = False) -> Tensor:
-    """Return the rows of all ranks, in the order of ranks; one process gets ``rows`` as they are.
+    """Return the rows of all ranks in the order of ranks; a single process gets ``rows`` back.
 
     Without gradient they are detached; with it they are differentiable on every rank.
     """
     if len(sizes) == 1:
         return rows
-    return _Gather.apply(rows if with_gradient else rows.detach(), sizes)
+    # Collectives need equal shapes; a ragged last batch would hang or corrupt them.
+    missing = rows.new_zeros((max(sizes) - len(rows), *rows.shape[1:]))
+    padded = torch.cat([rows, missing])
+    if with_gradient:
+        from torch.distributed.nn.functional import all_gather
 
-
-class _Gather(torch.autograd.Function):
-    """Gather rows; backward sums what all ranks' losses want of this rank's rows."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
-        ctx.sizes = sizes
-        # Collectives want equal shapes; a ragged last batch would hang or corrupt them.
-        padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
-        padded[: rows.shape[0]] = rows
+        parts = all_gather(padded)
+    else:
         parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _SumOfRanks.apply(gradient, ctx.sizes), None
-
-
-class _SumOfRanks(torch.autograd.Function):
-    """Sum over ranks and keep this rank's rows; backward gathers again, for second derivatives."""
-
-    @staticmethod
-    def forward(ctx: Any, gathered: Tensor, sizes: list[int]) -> Tensor:
-        ctx.sizes = sizes
-        total = gathered.contiguous().clone()
-        dist.all_reduce(total)
-        return total[own_rows(sizes)]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _Gather.apply(gradient, ctx.sizes), None
+        dist.all_gather(parts, padded.detach())
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])

@@ -1,4 +1,4 @@
-"""The margins of contrastive learning, as settings and as functions of angle and probability.
+"""Margins of contrastive learning: their settings, and functions of angle and probability.
 
 References:
     - [0] Understanding Contrastive Learning Through the Lens of Margins, 2023,
@@ -12,16 +12,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solo_margins.losses.checks import require_choice, require_number
+from solo_margins.losses.checks import (
+    BELOW_ONE,
+    NON_NEGATIVE,
+    POSITIVE,
+    UP_TO_ONE,
+    Range,
+    require_choice,
+    require_number,
+)
 
-ATTENUATION_TYPES = ("I", "II")
-CURVES = ("power", "root")
-BEYOND_PI = ("cosine", "monotone")
+RANGES = {
+    "angular": Range("a number in [0, π]", high=math.pi),
+    "subtractive": NON_NEGATIVE,
+    "positive_scale": POSITIVE,
+    "curvature": Range("a number > 0 or infinite", open_low=True, allow_infinite=True),
+    "attenuation": UP_TO_ONE,
+}
+CHOICES = {
+    "attenuation_type": ("I", "II"),
+    "curve": ("power", "root"),
+    "beyond_pi": ("cosine", "monotone"),
+}
 
 
 @dataclass(frozen=True)
 class Margins:
-    r"""The settings of all margin effects in one immutable object; the defaults switch all off.
+    r"""All margin settings in one immutable object; the defaults switch every effect off.
 
     Two margins change the logits of positives, the other settings only scale gradients:
 
@@ -66,29 +83,15 @@ class Margins:
     beyond_pi: str = "cosine"
 
     def __post_init__(self) -> None:
-        def number(name: str, allowed: str, **limits: Any) -> None:
-            value = require_number(name, getattr(self, name), allowed, **limits)
-            object.__setattr__(self, name, value)
-
-        number("angular", "a number in [0, π]", low=0.0, high=math.pi)
-        number("subtractive", "a number >= 0", low=0.0)
-        number("positive_scale", "a number > 0", low=0.0, open_low=True)
-        number("curvature", "a number > 0 or infinite", low=0.0, open_low=True, allow_infinite=True)
-        number("attenuation", "a number in [0, 1]", low=0.0, high=1.0)
-        require_choice("attenuation_type", self.attenuation_type, ATTENUATION_TYPES)
-        require_choice("curve", self.curve, CURVES)
-        require_choice("beyond_pi", self.beyond_pi, BEYOND_PI)
+        for name, allowed in RANGES.items():
+            object.__setattr__(self, name, require_number(name, getattr(self, name), allowed))
+        for name, choices in CHOICES.items():
+            require_choice(name, getattr(self, name), choices)
 
     @property
     def is_off(self) -> bool:
         """Whether these margins leave value and gradient of a loss as they are without margins."""
-        return (
-            self.angular == 0.0
-            and self.subtractive == 0.0
-            and self.positive_scale == 1.0
-            and math.isinf(self.curvature)
-            and self.attenuation == 0.0
-        )
+        return all(getattr(self, name) == getattr(Margins, name) for name in RANGES)
 
     def similarity(self, cosine: Tensor, sine: Tensor) -> Tensor:
         r"""Return :math:`\cos(\theta + m_1) - m_2`, the similarity of positives with margins.
@@ -126,7 +129,7 @@ class Margins:
         1 everywhere, which is Eq. 15.
         """
         if self.attenuation == 1.0:
-            # Keeps a NaN visible, as every other path does.
+            # A NaN stays a NaN.
             return torch.ones_like(complement) + 0.0 * complement
         return complement / (1.0 - self.attenuation + self.attenuation * complement)
 
@@ -151,7 +154,7 @@ class ContrastSpec:
         margins: the margins.
         negatives_weight: β >= 0 of the generalised InfoNCE (Eq. 6); 1 is InfoNCE.
         tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
-        beta: how strongly hard negatives are preferred, >= 0.
+        beta: how strongly hard negatives are weighted, >= 0.
 
     Raises:
         ValueError: a setting leaves its range; the message names setting, range and value.
@@ -164,12 +167,11 @@ class ContrastSpec:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        require_number("temperature", self.temperature, "a number > 0", low=0.0, open_low=True)
+        require_number("temperature", self.temperature, POSITIVE)
         require_margins(self.margins)
-        require_number("negatives_weight", self.negatives_weight, "a number >= 0", low=0.0)
-        share = "a number in [0, 1)"
-        require_number("tau_plus", self.tau_plus, share, low=0.0, high=1.0, open_high=True)
-        require_number("beta", self.beta, "a number >= 0", low=0.0)
+        require_number("negatives_weight", self.negatives_weight, NON_NEGATIVE)
+        require_number("tau_plus", self.tau_plus, BELOW_ONE)
+        require_number("beta", self.beta, NON_NEGATIVE)
 
 
 def require_margins(margins: Any) -> None:

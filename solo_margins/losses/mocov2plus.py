@@ -29,7 +29,7 @@ def mocov2plus_margin_loss_func(
         z'_i = \frac{\cos(\theta_i + m_1) - m_2}{\tau}
 
     with :math:`\theta_i` the angle between query i and key i and :math:`\theta_{ik}` that between
-    query i and column k of the queue. Keys of other queries are no negatives. With default margins
+    query i and column k of the queue. Keys of other queries are not negatives. With default margins
     value and gradient are those of solo-learn's ``mocov2plus_loss_func`` on normalised inputs;
     here they are normalised inside. Scale, curvature and attenuation change gradients, never the
     value.

@@ -9,7 +9,7 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses.checks import require_same_shape, require_tile_size
+from solo_margins.losses.checks import require_count, require_same_shape
 from solo_margins.losses.forms import query_key
 from solo_margins.losses.margins import ContrastSpec, Margins
 
@@ -56,5 +56,5 @@ def mocov3_margin_loss_func(
     """
     spec = ContrastSpec(temperature, margins)
     require_same_shape("query", query, "key", key)
-    require_tile_size(tile_size)
+    require_count("tile_size", tile_size, optional=True)
     return 2.0 * temperature * query_key(query, key, spec, tile_size=tile_size)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from solo_margins.losses.checks import require_same_shape, require_temperature
+from solo_margins.losses.checks import POSITIVE, require_number, require_same_shape
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import Margins, require_margins
 from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
@@ -18,8 +18,8 @@ class MarginNTXentLoss(nn.Module):
     With default margins it equals lightly's ``NTXentLoss``. Without a memory bank the views of all
     processes are gathered with gradient: SimCLR. With one, the first batch holds queries, the
     second their keys, which get no gradient, and the bank's earlier keys are the negatives: MoCo.
-    The bank takes up the keys of all processes whenever the queries require a gradient, and is
-    part of the module's state.
+    The bank stores the keys of all processes whenever the queries require a gradient, and is part
+    of the module's state.
 
     Args:
         temperature: τ > 0.
@@ -47,7 +47,7 @@ class MarginNTXentLoss(nn.Module):
         memory_bank_size: int | Sequence[int] = 0,
     ) -> None:
         super().__init__()
-        self.temperature = require_temperature(temperature)
+        self.temperature = require_number("temperature", temperature, POSITIVE)
         require_margins(margins)
         self.margins = margins
         size = _bank_size(memory_bank_size)
@@ -74,13 +74,13 @@ class MarginNTXentLoss(nn.Module):
 
     @torch.no_grad()
     def _remember(self, keys: Tensor) -> None:
-        """Put keys in the place of the oldest ones."""
+        """Replace the oldest keys of the bank."""
         assert self.bank is not None
-        # Not in place: the loss may still need the old ones for its backward pass.
+        # Not in place: the backward pass of the loss may still need the old bank.
         bank = self.bank.clone()
         keys = nn.functional.normalize(keys.to(bank.dtype), dim=1)[-len(bank) :]
-        places = (self.position + torch.arange(len(keys), device=bank.device)) % len(bank)
-        bank[places] = keys
+        slots = (self.position + torch.arange(len(keys), device=bank.device)) % len(bank)
+        bank[slots] = keys
         self.bank = bank
         self.position = (self.position + len(keys)) % len(bank)
 
@@ -90,14 +90,13 @@ class MarginNTXentLoss(nn.Module):
         return f"temperature={self.temperature}, margins={self.margins}, memory_bank_size={size}"
 
 
-def _bank_size(given: int | Sequence[int]) -> tuple[int, int] | None:
-    """Return keys and entries of a memory bank, None where there is to be none."""
-    if isinstance(given, int) and given == 0:
+def _bank_size(size: int | Sequence[int]) -> tuple[int, int] | None:
+    """Return the number of keys and their width, None without a memory bank."""
+    if isinstance(size, int) and size == 0:
         return None
-    size = tuple(given) if isinstance(given, Sequence) else (given,)
-    if len(size) != 2 or not all(isinstance(one, int) and one > 0 for one in size):
+    shape = tuple(size) if isinstance(size, Sequence) else (size,)
+    if len(shape) != 2 or not all(isinstance(length, int) and length > 0 for length in shape):
         raise ValueError(
-            f"memory_bank_size must be 0 or (keys, entries of each), such as (4096, 128), got "
-            f"{given!r}"
+            f"memory_bank_size must be 0 or (keys, width), such as (4096, 128), got {size!r}"
         )
-    return size
+    return shape

@@ -1,9 +1,9 @@
 r"""The losses written with autograd alone: one similarity matrix, masks, log-sum-exp.
 
-This is the form to read beside the papers, and the definition that the engine is tested against. It
-runs inside ``torch.compile`` and where gradients are differentiated (``create_graph=True``). It
-holds the whole matrix; apart from that, value and gradient are those of the engine. In float32 an
-angle below 0.02° or within 0.02° of 180° is rounded, as by an arccos.
+Read this form beside the papers; the engine is tested against it. It runs inside ``torch.compile``
+and where gradients are differentiated (``create_graph=True``). It holds the whole matrix; otherwise
+value and gradient are those of the engine. In float32 an angle below 0.02° or within 0.02° of 180°
+is rounded, as by an arccos.
 
 With θ the angles between rows and columns, every margin effect is one of two steps:
 
@@ -17,7 +17,6 @@ References:
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,12 +26,9 @@ from torch import Tensor
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import ContrastSpec, Margins
 
-observers: list[Callable[..., None]] = []
-"""Called with the vectors that a loss compares and its settings, before it compares them."""
-
 
 class _Widen(torch.autograd.Function):
-    """To float32 or better; the gradient saturates on its way back instead of overflowing."""
+    """Convert to float32 or better; the gradient saturates instead of overflowing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -137,13 +133,6 @@ def row_losses(
     return torch.where(is_positive.any(dim=1), loss, 0.0)
 
 
-def _contrastive(rows: Tensor, columns: Tensor, *masks_and_spec: Any) -> Tensor:
-    """Return the sum of the rows' losses."""
-    for observer in observers:
-        observer(rows, columns, *masks_and_spec)
-    return row_losses(cosines(rows, columns), *masks_and_spec).sum()
-
-
 def query_key(
     query: Tensor, key: Tensor, spec: ContrastSpec, with_gradient: bool = False
 ) -> Tensor:
@@ -156,7 +145,7 @@ def query_key(
     columns = gather(columns, sizes, with_gradient)
     number = torch.arange(len(columns), device=rows.device)
     is_positive = number[own_rows(sizes)].unsqueeze(1) == number
-    total = _contrastive(rows, columns, is_positive, ~is_positive, spec)
+    total = row_losses(cosines(rows, columns), is_positive, ~is_positive, spec).sum()
     return total * (len(sizes) / sum(sizes))
 
 
@@ -168,7 +157,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     same = every.unsqueeze(1) == every
     is_positive = same & ~torch.eye(len(same), dtype=torch.bool, device=z.device)
     own = own_rows(sizes)
-    total = _contrastive(rows, columns, is_positive[own], ~same[own], spec)
+    total = row_losses(cosines(rows, columns), is_positive[own], ~same[own], spec).sum()
     return total * len(sizes) / is_positive.any(dim=1).sum().clamp_min(1)
 
 
@@ -179,7 +168,8 @@ def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> 
     shape = (len(rows), len(rows) + len(others))
     is_positive = torch.eye(*shape, dtype=torch.bool, device=rows.device)
     is_negative = (torch.arange(shape[1], device=rows.device) >= len(rows)).expand(shape)
-    total = _contrastive(rows, torch.cat([keys, others]), is_positive, is_negative, spec)
+    cosine = cosines(rows, torch.cat([keys, others]))
+    total = row_losses(cosine, is_positive, is_negative, spec).sum()
     return total * (len(sizes) / sum(sizes))
 
 
@@ -187,7 +177,7 @@ def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSp
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
     rows, columns = _directions(z, centres.detach())
     is_positive = assignments.unsqueeze(1) == torch.arange(len(columns), device=z.device)
-    total = _contrastive(rows, columns, is_positive, ~is_positive, spec)
+    total = row_losses(cosines(rows, columns), is_positive, ~is_positive, spec).sum()
     return total / is_positive.sum().clamp_min(1)
 
 
@@ -201,8 +191,6 @@ def pair_losses(rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:
 def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
     rows, targets = _directions(p, z.detach())
-    for observer in observers:
-        observer(rows, targets, margins)
     return pair_losses(rows, targets, margins).mean()
 
 

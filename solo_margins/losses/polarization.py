@@ -8,7 +8,7 @@ References:
 from torch import Tensor
 
 from solo_margins.losses import forms
-from solo_margins.losses.checks import require_band, require_embeddings, require_tile_size
+from solo_margins.losses.checks import require_band, require_count, require_embeddings
 
 
 def distance_polarization_loss_func(
@@ -79,8 +79,8 @@ def distance_polarization_with_count(
         ('0.0300', 12)
     """
     require_embeddings("z", z)
-    require_tile_size(tile_size)
-    lower, upper = require_band(lower, upper)
+    require_count("tile_size", tile_size, optional=True)
+    require_band(lower, upper)
     loss: Tensor
     inside: Tensor
     loss, inside = forms.polarization(z, lower, upper, tile_size=tile_size)

@@ -12,7 +12,7 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses.checks import require_embeddings, require_integers, require_tile_size
+from solo_margins.losses.checks import require_count, require_embeddings, require_integers
 from solo_margins.losses.forms import same_id
 from solo_margins.losses.margins import ContrastSpec, Margins
 
@@ -22,7 +22,7 @@ def _same_id(
 ) -> Tensor:
     require_embeddings("z", z)
     require_integers("indexes", "id", indexes, z)
-    require_tile_size(tile_size)
+    require_count("tile_size", tile_size, optional=True)
     return same_id(z, indexes, spec, tile_size=tile_size)
 
 

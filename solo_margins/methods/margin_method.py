@@ -1,8 +1,7 @@
-"""What all margin methods share, whatever method of solo-learn they derive from."""
+"""The base class of all margin methods: settings, schedules and polarization."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
@@ -10,18 +9,13 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
-from solo_margins.config import read, setting, write
+from solo_margins.config import setting, write
 from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.methods.schedules import (
-    POLARIZATION_WEIGHT,
-    Schedule,
-    read_schedules,
-    scheduled,
-)
-from solo_margins.methods.settings import Negatives, Polarization
+from solo_margins.methods.schedules import POLARIZATION_WEIGHT
+from solo_margins.methods.settings import MarginSettings, Polarization
 
-# A recipe for data sets the heads of every method, so each accepts what another needs.
+# Recipes for a data set configure the heads of every method, so all methods accept these.
 SHARED_SETTINGS = (
     "proj_output_dim",
     "proj_hidden_dim",
@@ -35,7 +29,7 @@ SHARED_SETTINGS = (
 
 
 class MarginMethod:
-    """Settings, schedules and the polarization penalty; comes before solo-learn's method.
+    """Settings, schedules and the polarization penalty; the first base class of a method.
 
     Extra cfg settings, all optional:
         method_kwargs:
@@ -47,36 +41,33 @@ class MarginMethod:
                 regulariser on the projections of every view that the student sees.
     """
 
+    # Whether positives compete with negatives; attenuation needs them.
     has_negatives: ClassVar[bool] = True
-    """Whether positives compete with negatives; without, there is nothing to attenuate."""
+    # Whether the negatives, if any, are images of the same batch.
     in_batch_negatives: ClassVar[bool] = True
-    """Whether negatives, where there are any, are images of the same batch."""
+    # Whether batches go into a queue, whose size must be a multiple of theirs.
     has_queue: ClassVar[bool] = False
-    """Whether batches are put into a queue, whose size they must divide."""
+    # Names in ``method_kwargs`` that only this method reads, besides ``SHARED_SETTINGS``.
     own_settings: ClassVar[tuple[str, ...]] = ()
-    """Names in ``method_kwargs`` that only this method reads, besides ``SHARED_SETTINGS``."""
 
-    margins: Margins
-    """The margins of the current step."""
-    polarization: Polarization
-    """The polarization of the current step."""
+    margins: Margins  # of the current step
+    polarization: Polarization  # of the current step
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)  # type: ignore[call-arg]
-        # Complete and checked: the parent's constructor calls add_and_assert_specific_cfg.
-        kwargs: Any = self.cfg.method_kwargs
-        self.margins = Margins(**kwargs.margins)
-        self.polarization = Polarization(**kwargs.polarization)
-        self.schedules = {field: Schedule.of(entry) for field, entry in kwargs.schedules.items()}
+        self.margin_settings = settings = MarginSettings.read(self.cfg)
+        self.margins, self.polarization = settings.margins, settings.polarization
         # A penalty that grows from nothing is logged from the first step.
-        self.is_polarized = self.polarization.weight > 0 or POLARIZATION_WEIGHT in self.schedules
-        if kwargs.get("proj_batch_norm"):
+        self.is_polarized = (
+            self.polarization.weight > 0 or POLARIZATION_WEIGHT in settings.schedules
+        )
+        if self.cfg.method_kwargs.get("proj_batch_norm"):
             add_batchnorm(self.projector)
             if hasattr(self, "momentum_projector"):
                 add_batchnorm(self.momentum_projector)
                 host.initialize_momentum_params(self.projector, self.momentum_projector)
 
-    # What the class of solo-learn provides.
+    # Provided by solo-learn's class.
     cfg: DictConfig
     trainer: Any
     projector: nn.Module
@@ -86,10 +77,10 @@ class MarginMethod:
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return the configuration with the defaults of the parent method and ours written out.
+        """Return the configuration completed by the defaults of the parent method and ours.
 
         Raises:
-            ValueError: ``method_kwargs`` holds an unknown setting, or one that is impossible.
+            ValueError: a setting in ``method_kwargs`` is unknown or out of range.
         """
         cfg = super().add_and_assert_specific_cfg(cfg)  # type: ignore[misc]
         known = (*SHARED_SETTINGS, *cls.own_settings)
@@ -99,36 +90,28 @@ class MarginMethod:
                     f"method_kwargs has no setting {name!r} for method={cfg.method}; "
                     f"its settings are {', '.join(known)}"
                 )
-        margins = read(cfg, "method_kwargs.margins", Margins)
-        polarization = read(cfg, "method_kwargs.polarization", Polarization)
-        schedules = read_schedules(
-            setting(cfg, "method_kwargs.schedules"), margins, polarization, cfg.max_epochs
-        )
-        if not cls.has_negatives and (margins.attenuation != 0.0 or "attenuation" in schedules):
+        settings = MarginSettings.read(cfg)
+        attenuation = settings.margins.attenuation
+        if not cls.has_negatives and (attenuation != 0.0 or "attenuation" in settings.schedules):
             raise ValueError(
                 f"method_kwargs.margins.attenuation must be 0 for method={cfg.method}, which has "
-                f"no negatives, got {margins.attenuation!r}"
+                f"no negatives, got {attenuation!r}"
             )
         if cls.has_queue:
             _check_queue(cfg)
-        if "negatives" in cls.own_settings:
-            negatives = read(cfg, "method_kwargs.negatives", Negatives)
-            write(cfg, "method_kwargs.negatives", asdict(negatives))
-        write(cfg, "method_kwargs.margins", asdict(margins))
-        write(cfg, "method_kwargs.polarization", asdict(polarization))
-        write(
-            cfg,
-            "method_kwargs.schedules",
-            {field: schedule.settings() for field, schedule in schedules.items()},
-        )
+        for group, content in settings.as_config().items():
+            if group in known:
+                write(cfg, f"method_kwargs.{group}", content)
         return cfg
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
-        """Set margins and polarization to what their schedules say for this step."""
-        if self.schedules:
+        """Set margins and polarization to their scheduled values."""
+        schedules = self.margin_settings.schedules
+        if schedules:
             epochs = self.trainer.global_step / self._steps_per_epoch()
-            values = {field: schedule.at(epochs) for field, schedule in self.schedules.items()}
-            self.margins, self.polarization = scheduled(self.margins, self.polarization, values)
+            values = {field: schedule.at(epochs) for field, schedule in schedules.items()}
+            settings = self.margin_settings.with_values(values)
+            self.margins, self.polarization = settings.margins, settings.polarization
             self.log_dict(
                 {f"schedule_{field}": value for field, value in values.items()},
                 on_step=True,
@@ -143,14 +126,14 @@ class MarginMethod:
         return max(1.0, self.trainer.estimated_stepping_batches / self.max_epochs)
 
     def with_polarization(self, loss: Tensor, projections: Sequence[Tensor]) -> Tensor:
-        """Return a loss plus the weighted penalty on the distances between all projections."""
+        """Return a loss plus the weighted polarization penalty on all projections."""
         if not self.is_polarized:
             return loss
         band = self.polarization
         penalty, count = distance_polarization_with_count(
             torch.cat(list(projections)), band.lower, band.upper
         )
-        # Every process counts its own rows, and logging takes the mean.
+        # Every rank counts its own rows, and logging takes the mean.
         count = count * self.trainer.world_size
         self.log_dict(
             {"train_polarization_loss": penalty, "train_pairs_in_band": count.float()},
@@ -161,21 +144,21 @@ class MarginMethod:
 
 
 def add_batchnorm(head: nn.Module) -> None:
-    """Put batch normalisation before every ReLU of a head that has none there."""
+    """Insert batch normalisation before every ReLU that follows a linear layer."""
     layers: list[nn.Module] = []
     for layer in head.children():
         if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
             layers.append(nn.BatchNorm1d(layers[-1].out_features))
         layers.append(layer)
     head._modules.clear()
-    for place, layer in enumerate(layers):
-        head.add_module(str(place), layer)
+    for number, layer in enumerate(layers):
+        head.add_module(str(number), layer)
 
 
 def _check_queue(cfg: DictConfig) -> None:
-    """Refuse a queue that batches do not fill evenly, before solo-learn does in mid-training."""
+    """Raise ``ValueError`` unless batches fill the queue evenly; solo-learn fails only later."""
     size = setting(cfg, "method_kwargs.queue_size")
-    # Every process puts the batches of all of them into its queue.
+    # The queue of every process takes the batches of all processes.
     devices = setting(cfg, "devices", 1)
     processes = devices if isinstance(devices, int) else len(devices)
     processes *= setting(cfg, "num_nodes", 1)

@@ -1,19 +1,21 @@
-"""One direction only: the student sees the strong view, the teacher the weak one."""
+"""Methods that can compare in one direction: student on the strong view, teacher on the weak."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from solo_margins.config import setting, write
+from solo_margins.losses.checks import require_flag
 from solo_margins.methods.margin_method import MarginMethod
 
 
 class OneDirection(MarginMethod):
-    """A method with a teacher that can compare the first view with the second and not back.
+    """A method with a teacher that can compare the first view with the second only.
 
-    The student then never sees the second view and the teacher never the first, which halves the
-    work of a step.
+    The student then sees the first view alone and the teacher the second, which halves the work of
+    a step.
 
     Extra cfg settings:
         method_kwargs:
@@ -26,20 +28,19 @@ class OneDirection(MarginMethod):
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
         """Return the completed configuration; see :class:`MarginMethod`."""
         cfg = super().add_and_assert_specific_cfg(cfg)
-        symmetric = OmegaConf.select(cfg, "method_kwargs.symmetric", default=True)
-        if not isinstance(symmetric, bool):
-            raise ValueError(f"method_kwargs.symmetric must be true or false, got {symmetric!r}")
+        key = "method_kwargs.symmetric"
+        symmetric = require_flag(key, setting(cfg, key, True))
         views = cfg.data.num_large_crops + cfg.data.num_small_crops
         if not symmetric and views != 2:
             raise ValueError(
                 "method_kwargs.symmetric=false compares one strong with one weak view, but "
                 f"augmentations make {views} views: check their num_crops"
             )
-        OmegaConf.update(cfg, "method_kwargs.symmetric", symmetric, force_add=True)
+        write(cfg, key, symmetric)
         return cfg
 
     def one_direction_step(self, batch: Sequence[Any]) -> dict[str, Any]:
-        """Return what solo-learn's base step returns, of the strong view and the weak one alone.
+        """Return the output of solo-learn's base step for one strong and one weak view.
 
         Outputs of the student are lists of one, as are those of the teacher (``momentum_*``);
         ``loss`` is that of the online classifiers.
@@ -64,17 +65,11 @@ class OneDirection(MarginMethod):
         return {**outputs, "loss": class_loss}
 
     def _log_classifier(self, prefix: str, out: dict[str, Any]) -> None:
-        self.log_dict(
-            {
-                f"{prefix}class_loss": out["loss"],
-                f"{prefix}acc1": out["acc1"],
-                f"{prefix}acc5": out["acc5"],
-            },
-            on_epoch=True,
-            sync_dist=True,
-        )
+        metrics = {"class_loss": out["loss"], "acc1": out["acc1"], "acc5": out["acc5"]}
+        named = {f"{prefix}{name}": value for name, value in metrics.items()}
+        self.log_dict(named, on_epoch=True, sync_dist=True)
 
-    # What the class of solo-learn provides.
+    # Provided by solo-learn's class.
     base_training_step: Any
     _shared_step_momentum: Any
     momentum_classifier: Any

@@ -1,4 +1,4 @@
-"""Checks that a run of a margin method trains what its configuration says."""
+"""Checks that a run of a margin method trains with its margins."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from solo_margins.methods.variants import announce_default, settle_variant
 
 
 class MarginLossNotCalledError(RuntimeError):
-    """A training step went past the loss with margins; the message is one sentence."""
+    """A training step did not call a loss with margins."""
 
 
 class MarginRunCheck(pl.Callback):
-    """Names the variant that is trained, and stops where margins would have no effect.
+    """Sets the variant of the run, and stops a run in which margins would have no effect.
 
-    A subclass or a fork of solo-learn may compute its loss in another way than the method expects;
-    it would then train without margins and record them as used.
+    A subclass or a fork of solo-learn may compute its loss differently than the method expects. It
+    would then train without margins but record them as used.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._listening: ExitStack | None = ExitStack()
+        self._capturing: ExitStack | None = ExitStack()
         self._captured: list[Captured] = []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Let the configuration name the variant that it trains, before anybody records it."""
+        """Set the variant in the configuration before it is recorded."""
         settle_variant(pl_module.cfg)
         announce_default(pl_module.cfg)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
-        """Begin to listen at the first batch."""
-        if self._listening is not None:
-            self._listening.close()
-            self._captured = self._listening.enter_context(capture())
+        """Start capturing at the first batch."""
+        if self._capturing is not None:
+            self._capturing.close()
+            self._captured = self._capturing.enter_context(capture())
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
-        """Check what the first batch compared, and be done.
+        """Check the first batch.
 
         Raises:
             MarginLossNotCalledError: no loss with margins was called.
         """
-        if self._listening is None:
+        if self._capturing is None:
             return
-        self._listening.close()
-        self._listening = None
+        self._capturing.close()
+        self._capturing = None
         if not self._captured:
             raise MarginLossNotCalledError(
                 f"method={pl_module.cfg.method}: the first training step did not call a loss with "
-                "margins, so method_kwargs.margins would have no effect: check the training step "
+                "margins, so method_kwargs.margins would have no effect: check the training_step "
                 f"of {type(pl_module).__module__}.{type(pl_module).__qualname__}."
             )
         self._captured = []
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Stop listening."""
-        if self._listening is not None:
-            self._listening.close()
+        """Stop capturing."""
+        if self._capturing is not None:
+            self._capturing.close()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse a run without a step, which solo-learn's program would end with code 0.
+        """Fail if there was no step; solo-learn's program would exit with code 0.
 
         Raises:
-            ValueError: the batch is larger than the training images, so that none was complete.
+            ValueError: the batch is larger than the training data, so that none was complete.
         """
         if trainer.num_training_batches == 0 and trainer.limit_train_batches != 0:
             cfg = pl_module.cfg

@@ -1,39 +1,34 @@
-"""Settings that change over training: margins that start gently, a penalty that grows."""
+"""Settings that change during training: margins that start gently, a penalty that grows."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from solo_margins.losses.checks import require_choice, require_number
-from solo_margins.losses.margins import Margins
-from solo_margins.methods.settings import Polarization
+from solo_margins.losses.checks import NON_NEGATIVE, POSITIVE, require_choice, require_number
+from solo_margins.losses.margins import RANGES, Margins
 
+PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
+KINDS = ("constant", "linear", "cosine")
 POLARIZATION_WEIGHT = "polarization_weight"
-# Where a ramp starts unless it says so: the value that has no effect. A curvature has none that is
-# a number.
-NO_EFFECT = {
-    "angular": 0.0,
-    "subtractive": 0.0,
-    "positive_scale": 1.0,
-    "attenuation": 0.0,
-    POLARIZATION_WEIGHT: 0.0,
-}
-FIELDS = (*NO_EFFECT, "curvature")
+# Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
+FIELDS = {**RANGES, "curvature": POSITIVE, POLARIZATION_WEIGHT: NON_NEGATIVE}
+# Default start of a ramp. A curvature without effect is infinite, so that its start must be set.
+NO_EFFECT = {**asdict(Margins()), POLARIZATION_WEIGHT: 0.0}
 
 
 @dataclass(frozen=True)
 class Schedule:
-    r"""The value of one setting at any time of training.
+    r"""The value of one setting during training.
 
-    With t the share of ``epochs`` that has passed, at most 1:
+    With t the part of ``epochs`` that has passed, at most 1:
 
     .. math:: v(t) = \text{start} + (\text{end} - \text{start}) \, r(t), \qquad
         r(t) = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
         [t = 1] \ \text{(constant)}
 
-    The value depends on the number of steps alone, so that a resumed run goes on with it.
+    The value depends on the number of steps alone, so that a resumed run continues with it.
 
     Args:
         kind: ``"linear"``, ``"cosine"``, or ``"constant"``, which stays at ``start`` and then
@@ -53,99 +48,60 @@ class Schedule:
     end: float
     epochs: float
 
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> "Schedule":
-        """Return the schedule of complete settings, see :meth:`settings`."""
-        return cls(*(settings[key] for key in KEYS))
-
     def settings(self) -> dict[str, Any]:
-        """Return the schedule as it is written in a configuration."""
+        """Return the schedule as a configuration holds it."""
         return dict(zip(KEYS, (self.kind, self.start, self.end, self.epochs), strict=True))
 
     def at(self, epochs: float) -> float:
-        """Return the value after so many epochs."""
-        share = min(1.0, epochs / self.epochs) if self.epochs > 0 else 1.0
-        if share == 1.0:
+        """Return the value after a number of epochs."""
+        progress = min(1.0, epochs / self.epochs) if self.epochs > 0 else 1.0
+        if progress == 1.0:
             return self.end
         if self.kind == "constant":
             return self.start
-        risen = share if self.kind == "linear" else (1.0 - math.cos(math.pi * share)) / 2.0
-        return self.start + (self.end - self.start) * risen
+        ramp = progress if self.kind == "linear" else (1.0 - math.cos(math.pi * progress)) / 2.0
+        return self.start + (self.end - self.start) * ramp
 
 
 def read_schedules(
-    given: Mapping[str, Any] | None,
-    margins: Margins,
-    polarization: Polarization,
-    max_epochs: float,
+    entries: Any, values: Mapping[str, Any], max_epochs: float
 ) -> dict[str, Schedule]:
-    """Return the schedules that ``method_kwargs.schedules`` describes, by field.
+    """Return the schedules in ``method_kwargs.schedules``, by field.
 
     Args:
-        given: field to ``kind``, ``from``, ``to`` and ``epochs``, each of them optional: the kind
-            is linear, ``to`` the field's own setting, ``from`` the value without effect (for a
+        entries: field to ``kind``, ``from``, ``to`` and ``epochs``, all optional: the kind is
+            linear, ``to`` the field's own value, ``from`` the value without effect (for a
             constant: ``to``), and ``epochs`` all of training. A field without any of them is not
             scheduled.
-        margins: the settings of the margins.
-        polarization: the settings of the penalty.
+        values: field to its own value.
         max_epochs: length of training.
 
     Raises:
-        ValueError: a field, a key or a kind is unknown, or a value leaves its field's range.
+        ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
     """
-    place = "method_kwargs.schedules"
-    values = {**asdict(margins), POLARIZATION_WEIGHT: polarization.weight}
     schedules = {}
-    for field, entry in (given or {}).items():
-        if field not in FIELDS:
-            raise ValueError(
-                f"{place} has no setting {field!r}; its settings are {', '.join(FIELDS)}"
-            )
-        if entry is not None and not isinstance(entry, Mapping):
-            raise ValueError(f"{place}.{field} must hold {', '.join(KEYS)}, got {entry!r}")
-        entry = {key: value for key, value in (entry or {}).items() if value is not None}
-        for key in entry.keys() - set(KEYS):
-            raise ValueError(
-                f"{place}.{field} has no setting {key!r}; its settings are {', '.join(KEYS)}"
-            )
-        if entry:
-            schedules[field] = _read_schedule(
-                f"{place}.{field}", field, entry, values[field], max_epochs
-            )
-            _check_ends(f"{place}.{field}", field, schedules[field], margins, polarization)
+    for field, entry in _mapping(PLACE, entries, FIELDS).items():
+        place = f"{PLACE}.{field}"
+        entry = {k: v for k, v in _mapping(place, entry, KEYS).items() if v is not None}
+        if not entry:
+            continue
+        kind = require_choice(f"{place}.kind", entry.get("kind", "linear"), KINDS)
+        end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
+        default = end if kind == "constant" else NO_EFFECT[field]
+        start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
+        epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), NON_NEGATIVE)
+        schedules[field] = Schedule(kind, start, end, epochs)
     return schedules
 
 
-def _read_schedule(
-    place: str, field: str, entry: Mapping[str, Any], value: float, max_epochs: float
-) -> Schedule:
-    kind = require_choice(
-        f"{place}.kind", entry.get("kind", "linear"), ("constant", "linear", "cosine")
-    )
-    end = require_number(f"{place}.to", entry.get("to", value), "a finite number")
-    neutral = end if kind == "constant" else NO_EFFECT.get(field)
-    start = require_number(f"{place}.from", entry.get("from", neutral), "a finite number")
-    epochs = entry.get("epochs", max_epochs)
-    epochs = require_number(f"{place}.epochs", epochs, "a number >= 0", low=0.0)
-    return Schedule(kind, start, end, epochs)
-
-
-def _check_ends(
-    place: str, field: str, schedule: Schedule, margins: Margins, polarization: Polarization
-) -> None:
-    for key, end in (("from", schedule.start), ("to", schedule.end)):
-        try:
-            scheduled(margins, polarization, {field: end})
-        except ValueError as reason:
-            # "positive_scale must be a number > 0, got 0.0"
-            _, _, complaint = str(reason).partition(" ")
-            raise ValueError(f"{place}.{key} {complaint}") from None
-
-
-def scheduled(
-    margins: Margins, polarization: Polarization, values: Mapping[str, float]
-) -> tuple[Margins, Polarization]:
-    """Return margins and polarization with some of their settings replaced."""
-    weight = values.get(POLARIZATION_WEIGHT, polarization.weight)
-    others: Any = {name: value for name, value in values.items() if name != POLARIZATION_WEIGHT}
-    return replace(margins, **others), replace(polarization, weight=weight)
+def _mapping(place: str, content: Any, names: Collection[str]) -> Mapping[str, Any]:
+    """Return a group of settings, or raise ``ValueError`` unless it has known names only."""
+    content = {} if content is None else content
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{place} must hold {', '.join(names)}, got {content!r}")
+    for name in content:
+        if name not in names:
+            raise ValueError(
+                f"{place} has no setting {name!r}; its settings are {', '.join(names)}"
+            )
+    return content

@@ -1,14 +1,26 @@
-"""Settings of the margin methods besides the margins themselves."""
+"""The settings of margin methods in ``method_kwargs``, read in one place."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from solo_margins.losses.checks import require_choice, require_number
-from solo_margins.losses.polarization import require_band
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from solo_margins.config import read, setting
+from solo_margins.losses.checks import (
+    BELOW_ONE,
+    NON_NEGATIVE,
+    require_band,
+    require_choice,
+    require_number,
+)
+from solo_margins.losses.margins import Margins
+from solo_margins.methods.schedules import POLARIZATION_WEIGHT, Schedule, read_schedules
 
 
 @dataclass(frozen=True)
 class Polarization:
-    """How strongly, and where, pairwise distances are driven out of a band; off at weight 0.
+    """Weight and band of the distance polarization regulariser; weight 0 switches it off.
 
     The paper gives no values: this band did best in a small sweep on handwritten digits.
 
@@ -23,18 +35,18 @@ class Polarization:
     upper: float = 0.4
 
     def __post_init__(self) -> None:
-        require_number("weight", self.weight, "a number >= 0", low=0.0)
+        require_number("weight", self.weight, NON_NEGATIVE)
         require_band(self.lower, self.upper)
 
 
 @dataclass(frozen=True)
 class Negatives:
-    """What is summed over the negatives of a row.
+    """How the negatives of a row are weighted.
 
     Args:
         kind: ``"standard"``, ``"debiased"`` or ``"hard"``.
-        tau_plus: probability that a negative is of the same class, in [0, 1); not for standard.
-        beta: concentration on hard negatives, >= 0; for hard alone.
+        tau_plus: probability that a negative is of the same class, in [0, 1); unused by standard.
+        beta: concentration on hard negatives, >= 0; used by hard only.
     """
 
     kind: str = "standard"
@@ -43,7 +55,47 @@ class Negatives:
 
     def __post_init__(self) -> None:
         require_choice("kind", self.kind, ("standard", "debiased", "hard"))
-        require_number(
-            "tau_plus", self.tau_plus, "a number in [0, 1)", low=0.0, high=1.0, open_high=True
+        require_number("tau_plus", self.tau_plus, BELOW_ONE)
+        require_number("beta", self.beta, NON_NEGATIVE)
+
+
+@dataclass(frozen=True)
+class MarginSettings:
+    """Everything that ``method_kwargs`` holds for a margin method, checked and complete."""
+
+    margins: Margins
+    polarization: Polarization
+    negatives: Negatives
+    schedules: dict[str, Schedule]
+
+    @classmethod
+    def read(cls, cfg: Any) -> MarginSettings:
+        """Return the settings of a pretraining configuration; absent ones have their defaults.
+
+        Raises:
+            ValueError: a setting is unknown or out of range; the message names it.
+        """
+        margins = read(cfg, "method_kwargs.margins", Margins)
+        polarization = read(cfg, "method_kwargs.polarization", Polarization)
+        schedules = read_schedules(
+            setting(cfg, "method_kwargs.schedules"),
+            {**asdict(margins), POLARIZATION_WEIGHT: polarization.weight},
+            cfg.max_epochs,
         )
-        require_number("beta", self.beta, "a number >= 0", low=0.0)
+        negatives = read(cfg, "method_kwargs.negatives", Negatives)
+        return cls(margins, polarization, negatives, schedules)
+
+    def as_config(self) -> dict[str, Any]:
+        """Return the settings as a configuration holds them."""
+        schedules = {field: schedule.settings() for field, schedule in self.schedules.items()}
+        return {**asdict(self), "schedules": schedules}
+
+    def with_values(self, values: Mapping[str, Any]) -> MarginSettings:
+        """Return the settings with other values of scheduled fields."""
+        weight = values.get(POLARIZATION_WEIGHT, self.polarization.weight)
+        margins = {name: value for name, value in values.items() if name != POLARIZATION_WEIGHT}
+        return replace(
+            self,
+            margins=replace(self.margins, **margins),
+            polarization=replace(self.polarization, weight=weight),
+        )

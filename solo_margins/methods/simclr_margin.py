@@ -23,7 +23,6 @@ from solo_margins.losses import (
     simclr_margin_loss_func,
 )
 from solo_margins.methods.margin_method import MarginMethod
-from solo_margins.methods.settings import Negatives
 
 
 class SimCLRMargin(MarginMethod, host.SimCLR):
@@ -45,7 +44,6 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         kwargs = self.cfg.method_kwargs
-        self.negatives = Negatives(**kwargs.negatives)
         if kwargs.get("proj_last_batch_norm"):
             last = nn.BatchNorm1d(kwargs.proj_output_dim)
             # SimCLR's own code (github.com/google-research/simclr) scales but does not shift here.
@@ -54,12 +52,13 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
 
     def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
         """Return the contrastive loss of all views with the margins of this step."""
-        kind, tau_plus = self.negatives.kind, self.negatives.tau_plus
+        negatives = self.margin_settings.negatives
+        kind, tau_plus = negatives.kind, negatives.tau_plus
         if kind == "debiased":
             return simclr_debiased_loss_func(z, indexes, self.temperature, tau_plus, self.margins)
         if kind == "hard":
             return simclr_hard_negative_loss_func(
-                z, indexes, self.temperature, tau_plus, self.negatives.beta, self.margins
+                z, indexes, self.temperature, tau_plus, negatives.beta, self.margins
             )
         return simclr_margin_loss_func(z, indexes, self.temperature, self.margins)
 

@@ -55,7 +55,10 @@ def run_callbacks(module: Any) -> list[Any]:
         # It comes first of those that act on a batch: it stops before anybody sees the next one.
         callbacks.append(InterruptGuard())
         callbacks.append(
-            NonFiniteGuard(read(cfg, "numerics", GuardSettings), cfg.checkpoint.enabled)
+            # A method may be built from a few settings and given to any trainer.
+            NonFiniteGuard(
+                read(cfg, "numerics", GuardSettings), setting(cfg, "checkpoint.enabled", False)
+            )
         )
         if any(isinstance(callback, Checkpointer) for callback in trainer.callbacks):
             callbacks.append(RunCheckpointer(cfg))

@@ -20,15 +20,17 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins import host
 from solo_margins.backbones import complaint_about
 from solo_margins.checkpoints import find_checkpoint, read_settings
-from solo_margins.config import setting
+from solo_margins.cli import user_errors
+from solo_margins.config import read, setting
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
+from solo_margins.lens.settings import LensSettings
 from solo_margins.losses.margins import Margins
 from solo_margins.methods.variants import settle_variant
 from solo_margins.recipes import RECIPES
 from solo_margins.registry import OUR_METHODS
-from solo_margins.cli import user_errors
+from solo_margins.training.nonfinite import GuardSettings
 from solo_margins.training.ranges import check_numbers
 
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
@@ -80,6 +82,7 @@ def checked(cfg: DictConfig) -> DictConfig:
 def _complete_pretraining(cfg: DictConfig) -> None:
     OmegaConf.resolve(cfg)
     require(cfg, "method", "augmentations")
+    refuse_unread_settings(cfg)
     _check_method(cfg)
     resolve(cfg, pretraining=True)
     if cfg.method in RECIPES:
@@ -88,7 +91,6 @@ def _complete_pretraining(cfg: DictConfig) -> None:
     _check_paths(cfg, "data.train_path")
     if setting(cfg, "data.val_path") and not setting(cfg, "data.no_labels"):
         _check_paths(cfg, "data.val_path")
-    _refuse_settings_of_margin_methods(cfg)
 
 
 def _complete_probe(cfg: DictConfig) -> None:
@@ -143,6 +145,8 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     ):
         if setting(cfg, key) is None:
             OmegaConf.update(cfg, key, default, force_add=True)
+    read(cfg, "lens", LensSettings)
+    read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
     _drop_absent_backbone_settings(cfg)
@@ -221,7 +225,7 @@ def _check_dali(cfg: DictConfig) -> None:
         )
 
 
-def _refuse_settings_of_margin_methods(cfg: DictConfig) -> None:
+def refuse_unread_settings(cfg: DictConfig) -> None:
     """Refuse margins for a method of solo-learn's own, which would be recorded and not trained."""
     method = cfg.method
     if method not in host.SOLO_METHODS:

@@ -17,7 +17,7 @@ from solo_margins.checkpoints import PREVIOUS, read_settings, reason_of
 from solo_margins.config import setting
 from solo_margins.files import complete_file, put_in_place
 from solo_margins.host.lightning import pl
-from solo_margins.same_run import defining_settings
+from solo_margins.same_run import are_the_same_run
 from solo_margins.training.run_folder import checked_name, fresh_name, kind_of
 
 
@@ -100,8 +100,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             return chosen
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
         if resumed is not None and resumed.parent.resolve() == self.logdir.resolve():
-            before = read_settings(resumed)
-            if before is not None and _defining(before) == _defining(self.cfg):
+            before: Any = OmegaConf.to_container(read_settings(resumed) or OmegaConf.create({}))
+            now: Any = OmegaConf.to_container(self.cfg, resolve=True)
+            if are_the_same_run(before, now):
                 return resumed.name
         return fresh_name()
 
@@ -192,11 +193,6 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
 def csv_logger(folder: Path) -> Any:
     """Return the logger of a run's folder; each resumed part has a file of its own."""
     return pl.loggers.CSVLogger(folder / "logs", name="", flush_logs_every_n_steps=10)
-
-
-def _defining(cfg: DictConfig) -> dict[str, Any]:
-    settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    return defining_settings(settings)
 
 
 def _write(trainer: Any, unfinished: Path, final: Path) -> Exception | None:

@@ -13,12 +13,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from solo_margins.checkpoints import newest_checkpoint, reason_of
+from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
 from solo_margins.data import dali
 from solo_margins.data.image_files import UnreadableImage
 from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.training.checkpointing import CheckpointNotWritten
-from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.training.nonfinite import NonFiniteError
 from solo_margins.training.run_folder import Run
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from solo_margins.cli import TrainingInterrupted
 from solo_margins.host.lightning import pl
 from solo_margins.training.checkpointing import RunCheckpointer
-from solo_margins.cli import TrainingInterrupted
 
 
 class InterruptGuard(pl.Callback):
@@ -34,18 +34,18 @@ class InterruptGuard(pl.Callback):
         self._before: dict[int, Any] = {}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Note who handles signals before Lightning does."""
+        """Take the signals over; Lightning's own handlers stop or save in mid-step."""
+        if stage != "fit":
+            return
         self._trainer = trainer
+        trainer._signal_connector.register_signal_handlers = lambda: None
+        if threading.current_thread() is not threading.main_thread():
+            # Python delivers signals to the main thread only.
+            return
         numbers = [signal.SIGINT, signal.SIGTERM]
         if _is_requeued_by_slurm(trainer):
             numbers.append(signal.SIGUSR1)
         self._before = {number: signal.getsignal(number) for number in numbers}
-
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take the signals over; Lightning's own handlers stop or save in mid-step."""
-        if threading.current_thread() is not threading.main_thread():
-            # Python delivers signals to the main thread only.
-            self._before = {}
         for number, handler in self._before.items():
             # A launcher that handles SIGTERM itself knows better.
             if number == signal.SIGINT or handler == signal.SIG_DFL:
@@ -97,7 +97,7 @@ class InterruptGuard(pl.Callback):
             self._forget_validation(trainer)
             self._stop(trainer)
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave signals to whoever had them."""
         self._release()
 

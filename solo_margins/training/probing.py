@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 
 from solo_margins import host
 from solo_margins.checkpoints import read_settings
+from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.training.checked_config import checked
-from solo_margins.cli import user_errors
 from solo_margins.training.results_log import recorded
 from solo_margins.training.run_folder import RunResult
 from solo_margins.training.trainer import train

@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host, results
 from solo_margins.checkpoints import read_settings
+from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.host.versions import versions
 from solo_margins.same_run import defining_settings
-from solo_margins.cli import user_errors
 from solo_margins.training.run_folder import RUN_ID_VARIABLE, RunResult
 
 

@@ -19,8 +19,8 @@ from solo_margins.checkpoints import (
     newest_first,
     refuse_unsafe,
 )
-from solo_margins.config import setting
 from solo_margins.cli import is_helper_process
+from solo_margins.config import setting
 
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
 """Tells the other ranks of a run the name that the first one chose."""

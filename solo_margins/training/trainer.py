@@ -14,13 +14,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import newest_checkpoint, safe_loading
+from solo_margins.cli import TrainingStopped, user_errors
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.host.lightning import pl
 from solo_margins.lens.callback import Lens
 from solo_margins.training.callbacks import GradientNorm, ProgressBar
 from solo_margins.training.checkpointing import DirectCheckpointIO, RunCheckpointer, csv_logger
-from solo_margins.cli import TrainingStopped, user_errors
 from solo_margins.training.error_messages import check_writable, run_errors
 from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run, RunResult, choose_run
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from solo_margins import training
-from solo_margins.evaluation.both import linear_and_knn
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.knn import knn, knn_accuracy
-from solo_margins.evaluation.probe import probe
+from solo_margins.evaluation.probe import linear_and_knn, probe
 
 
 def test_a_probe_of_the_digits(digits_checkpoint, capsys):
@@ -59,8 +58,8 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
     [
         ("passes=many", r"passes must be a whole number, got 'many'"),
         ("passes=-1", r"passes must be a whole number of at least 0, got -1"),
-        ("mixup=0.2", r"'mixup=0.2' is no setting of the form key=value: the keys are .*passes"),
-        ("--passes", r"'--passes' is no setting"),
+        ("mixup=0.2", r"'mixup=0.2' is not a setting of the form key=value: the keys are .*passes"),
+        ("--passes", r"'--passes' is not a setting"),
         ("label_fraction=2", r"data\.fraction must be between 0 and 1"),
         ("label_fraction=0.001", r"batch_size=256 exceeds the 10 training images"),
         ("optimizer.name=sgdd", r"optimizer\.name must be one of adam"),
@@ -68,7 +67,7 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
         ("max_epochs=0", r"max_epochs must be a whole number of at least 1"),
         ("data=cifar", r"data must be one of cifar10, "),
         ("data=cifar10", r"CIFAR-10 was not found, data\.train_path has no value"),
-        ("data.val_path=/nowhere", r"data=digits brings its own images.*data=folder"),
+        ("data.val_path=/nowhere", r"data=digits has its own images.*data=folder"),
         ("backbone.name=narrow_resnet18", r"holds another backbone"),
         ("device=tpu", r"device=tpu cannot be used"),
     ],
@@ -140,12 +139,12 @@ def test_knn_of_a_checkpoint_and_of_its_folder(digits_checkpoint, capsys):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("neighbours=3", r"'neighbours=3' is no setting.*temperature"),
-        ("--k", r"'--k' is no setting"),
+        ("neighbours=3", r"'neighbours=3' is not a setting.*temperature"),
+        ("--k", r"'--k' is not a setting"),
         ("k=many", r"k must be a whole number, got 'many'"),
         ("temperature=0", r"temperature must be above 0"),
         ("distance=l1", r"distance must be one of cosine, euclidean"),
-        ("max_epochs=3", r"'max_epochs=3' is no setting"),
+        ("max_epochs=3", r"'max_epochs=3' is not a setting"),
     ],
 )
 def test_mistakes_on_the_knn_command_line(digits_checkpoint, argument, message):

@@ -7,14 +7,15 @@ import torch
 from omegaconf import OmegaConf
 
 from solo_margins import training
-from solo_margins.resolvers import composed
+from solo_margins.data.dataset_paths import take_data_of_pretraining
 from solo_margins.data.digits import digits_folder
+from solo_margins.data.image_spec import classifier_spec
+from solo_margins.data.label_fraction import stratified_indices
 from solo_margins.evaluation.command import parse
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe
-from solo_margins.evaluation.subject import load_subject
-from solo_margins.data.label_fraction import stratified_indices
-from solo_margins.data.dataset_paths import take_data_of_pretraining
+from solo_margins.evaluation.task import load_task
+from solo_margins.resolvers import composed
 
 STATISTICS_OF_CIFAR10 = [0.4914, 0.4822, 0.4465]
 
@@ -58,10 +59,11 @@ def test_the_fast_probe_builds_the_padding_of_the_checkpoint(cifar10_checkpoint,
     path = stored("stl10", "folder", per_class=1)
     named = [f"pretrained_feature_extractor={checkpoint}", "data=stl10", f"data.train_path={path}"]
     cfg, _ = parse(named, {})
-    subject = load_subject(cfg)
-    assert subject.backbone.conv1.padding == (2, 2)
-    assert isinstance(subject.backbone.maxpool, torch.nn.Identity)
-    assert subject.centre(subject.train[0][0]).shape == (3, 32, 32)
+    task = load_task(cfg)
+    assert task.backbone.conv1.padding == (2, 2)
+    assert isinstance(task.backbone.maxpool, torch.nn.Identity)
+    _, centre = classifier_spec(task.cfg).transforms()
+    assert centre(task.train[0][0]).shape == (3, 32, 32)
 
 
 def test_what_does_not_load_is_an_error(digits_checkpoint, slow_probe):

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from solo_margins.cli import SetupError, run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.losses import Margins
-from solo_margins.cli import SetupError, run_cli
 
 figure = pytest.importorskip("solo_margins.lens.curve_figure", reason="matplotlib is missing")
 parse = figure.parse
@@ -28,13 +28,13 @@ def test_settings_are_read(word):
         ("angular=2", r"'angular=2' is not key=value"),
         ("margins.angular", r"'margins.angular' is not key=value"),
         ("margins.angular=x", r"^margins\.angular must be a number in \[0, π\], got 'x'"),
-        ("margins.attenuation=nan", r"^margins\.attenuation must be .* got nan"),
+        ("margins.attenuation=nan", r"^margins\.attenuation must be .* got 'nan'"),
         ("margins.subtractive=inf", r"^margins\.subtractive must be a number >= 0, got inf"),
         ("margins.attenuation_type=3", r"^margins\.attenuation_type must be 'I' or 'II', got 3"),
         ("temperature=0", r"^temperature must be a number > 0, got 0"),
         ("q=1.5", r"^q must be a number in \[0, 1\], got 1\.5"),
         ("degrees=-1", r"^degrees must be a number in \[0, 180\], got -1"),
-        ("degrees=", r"^degrees must be a number in \[0, 180\], got ''"),
+        ("degrees=", r"^degrees must be a number in \[0, 180\], got "),
         ("output=a.jpg", r"^output must be a file that ends with \.png, \.pdf or \.svg"),
         ("output=", r"^output must be a file that ends with"),
     ],
@@ -58,7 +58,7 @@ def test_the_program_says_how_it_is_used(arguments, capsys):
         run_cli(main, arguments)
     assert ended.value.code == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("Error: Say what to show: python -m solo_margins.lens curves")
+    assert line.startswith("Error: Choose a command: python -m solo_margins.lens curves")
     assert all(repr(argument) in line for argument in arguments)
 
 

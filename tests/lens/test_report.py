@@ -6,9 +6,9 @@ import pytest
 from lens_runs import write_lens, write_run
 from report_pages import Page, lens_report, report
 
+from solo_margins.cli import run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.lens.records import HealthWarning
-from solo_margins.cli import run_cli
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -37,7 +37,7 @@ def test_everything_is_in_the_page(text):
         "What the lens cost",
         "3 to step 1000",
         "torch",
-        "is not a folder of a run and is left out.",
+        "is not a run folder and is left out.",
     ):
         assert part in words, part
 
@@ -89,8 +89,8 @@ def test_nothing_to_show_is_an_error(tmp_path, capsys):
         run_cli(main, arguments)
     assert ended.value.code == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("Error: There is nothing to show, and no report was written: ")
-    assert "absent is not a folder of a run" in line
+    assert line.startswith("Error: No report was written, because there is nothing to show: ")
+    assert "absent is not a run folder" in line
     assert not output.exists()
 
 
@@ -100,8 +100,8 @@ def test_nothing_to_show_is_an_error(tmp_path, capsys):
         ([], "Name the folders of the runs"),
         (["output=a.html"], "Name the folders of the runs"),
         (["run", "output=a.pdf"], r"output must be a file that ends with \.html or \.htm"),
-        (["run", "outputs=a.html"], "'outputs=a.html' is neither a run's folder nor output=<file>"),
-        (["--help"], "'--help' is neither a run's folder nor output=<file>"),
+        (["run", "outputs=a.html"], "'outputs=a.html' is neither a run folder nor output=<file>"),
+        (["--help"], "'--help' is neither a run folder nor output=<file>"),
     ],
 )
 def test_mistakes_are_refused(arguments, message):

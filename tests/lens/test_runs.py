@@ -13,7 +13,7 @@ def test_runs_of_one_name_stay_apart(tmp_path):
     folders = [write_run(tmp_path / parent / "run", looks=2) for parent in ("a", "b")]
     runs, notes = load_runs([*folders, folders[0]])
     assert [run.label for run in runs] == ["a/run", "b/run"]
-    assert notes == [f"{folders[0]} was named more than once and is shown once."]
+    assert notes == [f"{folders[0]} is listed more than once and shown once."]
 
 
 def test_runs_that_nobody_named_are_shown_by_what_they_are(tmp_path):
@@ -29,7 +29,7 @@ def test_different_methods_are_pointed_out(tmp_path):
     one = write_run(tmp_path / "one", looks=2)
     two = write_run(tmp_path / "two", looks=2, method="byol_curv")
     [note] = load_runs([one, two])[1]
-    assert note.startswith("The runs are of different methods (byol_curv, mocov3_margin)")
+    assert note.startswith("The runs have different methods (byol_curv, mocov3_margin)")
 
 
 def test_without_args_json_the_lens_knows_the_settings(tmp_path):
@@ -64,7 +64,7 @@ def test_a_half_written_file_shows_what_is_whole(tmp_path):
     ("file", "content", "note"),
     [
         ("args.json", '{"seed": 1', "cannot be read"),
-        ("args.json", "[1, 2]", "should hold the settings of a run, but is no JSON object."),
+        ("args.json", "[1, 2]", "should hold the settings of a run, but is not a JSON object."),
         ("args.json", '{"method_kwargs": {"margins": {"angular": 9}}}', "angular must be a number"),
         ("logs/version_0/metrics.csv", None, "has no logs/version_*/metrics.csv"),
         ("logs/version_0/metrics.csv", "step,val_acc1\n1,2\n", "1 accuracies or their epochs"),
@@ -79,7 +79,7 @@ def test_a_half_written_file_shows_what_is_whole(tmp_path):
             "2 accuracies or their epochs are not numbers.",
         ),
         ("lens.jsonl", "", "has no header line"),
-        ("lens.jsonl", None, "holds no lens.jsonl: the lens was not on in this run."),
+        ("lens.jsonl", None, "has no lens.jsonl: the lens was off in this run."),
         ("lens.jsonl", "folder", "lens.jsonl cannot be read (Is a directory)."),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_header_of_wrong_kinds_is_survived(tmp_path):
     write_lens(tmp_path, [], settings="on", versions=["torch"], method={"a": 1}, host=3)
     [run], notes = load_runs([tmp_path])
     assert (run.versions, run.settings, run.margins) == ({}, {}, None)
-    assert f"{tmp_path} holds no args.json: its settings are not known." in notes
+    assert f"{tmp_path} has no args.json: its settings are unknown." in notes
 
 
 @pytest.mark.parametrize("temperature", ["warm", None, True, float("inf")])

@@ -4,13 +4,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from solo_margins import training
+from solo_margins.cli import SetupError
 from solo_margins.config import read
 from solo_margins.lens.settings import LensSettings
-from solo_margins.cli import SetupError
 
 WRONG = {
-    "lens.every=0": "lens.every must be a whole number above 0 or null, got 0",
-    "lens.every=often": "lens.every must be a whole number above 0 or null, got 'often'",
+    "lens.every=0": "lens.every must be a whole number above 0 or None, got 0",
+    "lens.every=often": "lens.every must be a whole number above 0 or None, got 'often'",
     "lens.on_collapse=pray": "lens.on_collapse must be 'warn' or 'stop', got 'pray'",
     "lens.enabled=perhaps": "lens.enabled must be true or false, got 'perhaps'",
     "lens.evry=5": "lens has no setting 'evry'; its settings are enabled, every, on_collapse",

@@ -89,10 +89,10 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("value", [0, 0.0, -0.1, math.nan, math.inf, "0.1", None])
-def test_wrong_temperature(loss, value):
-    with pytest.raises(ValueError, match=r"^temperature must be a number > 0, got "):
-        LOSSES[loss](temperature=value)
+def test_wrong_temperature(loss):
+    for value in (0, 0.0, -0.1, math.nan, math.inf, "0.1", None):
+        with pytest.raises(ValueError, match=r"^temperature must be a number > 0, got "):
+            LOSSES[loss](temperature=value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -104,7 +104,9 @@ def test_wrong_kind_of_margins(loss):
 @pytest.mark.parametrize("value", [0, -3, 2.5, True, "8"])
 @pytest.mark.parametrize("loss", ["mocov3", "simclr"])
 def test_wrong_tile_size(loss, value):
-    with pytest.raises(ValueError, match=r"^tile_size must be None or an integer >= 1, got "):
+    with pytest.raises(
+        ValueError, match=r"^tile_size must be a whole number above 0 or None, got "
+    ):
         LOSSES[loss](tile_size=value)
 
 

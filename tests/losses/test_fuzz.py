@@ -9,7 +9,7 @@ from loss_cases import cases, check
 
 from solo_margins.losses import Margins, mocov3_margin_loss_func
 
-FEW = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+FEW = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 
 
 @FEW

@@ -1,5 +1,6 @@
 """Inputs that break careless code: finite value, finite gradients, and a NaN that stays visible."""
 
+import itertools
 import math
 
 import pytest
@@ -101,22 +102,27 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_value_and_gradients_are_finite(kind, dtype):
     first, second = HOSTILE[kind](dtype)
-    for margins in MARGINS:
-        for temperature in TEMPERATURES:
-            for name, value, found in gradients(first, second, temperature, margins):
-                case = (name, margins, temperature)
-                assert value.isfinite(), case
-                for gradient in found:
-                    assert gradient.dtype == dtype, case
-                    assert gradient.isfinite().all(), case
+    pairs = list(itertools.product(MARGINS, TEMPERATURES))
+    if dtype != torch.float32:
+        # Half precision is computed in float32: each of the margins at one temperature will do.
+        pairs = [pairs[2 * number + number % 2] for number in range(len(MARGINS))]
+    if dtype == torch.bfloat16:
+        pairs = pairs[-3:]
+    for margins, temperature in pairs:
+        for name, value, found in gradients(first, second, temperature, margins):
+            case = (name, margins, temperature)
+            assert value.isfinite(), case
+            for gradient in found:
+                assert gradient.dtype == dtype, case
+                assert gradient.isfinite().all(), case
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
-def test_no_direction_means_no_gradient(dtype, margins):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_no_direction_means_no_gradient(dtype):
     first, second = HOSTILE["one zero row"](dtype)
-    for name, _, found in gradients(first, second, 0.2, margins):
-        assert (found[0][0] == 0).all(), name
+    for margins in MARGINS:
+        for name, _, found in gradients(first, second, 0.2, margins):
+            assert (found[0][0] == 0).all(), (name, margins)
 
 
 def test_a_row_without_direction_is_orthogonal_to_everything():
@@ -152,7 +158,7 @@ def test_float16_gradients_saturate():
     assert first.grad.abs().max() == torch.finfo(torch.float16).max
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("margins", [Margins(), MARGINS[5], MARGINS[6]], ids=str)
 def test_nan_comes_out_as_nan(dtype, rows, margins):
@@ -221,17 +227,16 @@ def test_no_row_has_a_positive():
         assert (z.grad == 0).all()
 
 
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("prototypes", [1, 4])
-def test_no_row_has_a_prototype(margins, temperature, prototypes):
-    z = general(torch.float64).requires_grad_()
-    value = deepclusterv2_margin_loss_func(
-        z, general(torch.float64, prototypes), torch.full((4,), -1), temperature, margins
-    )
-    value.backward()
-    assert value == 0
-    assert (z.grad == 0).all()
+def test_no_row_has_a_prototype(prototypes):
+    for margins, temperature in itertools.product(MARGINS, TEMPERATURES):
+        z = general(torch.float64).requires_grad_()
+        value = deepclusterv2_margin_loss_func(
+            z, general(torch.float64, prototypes), torch.full((4,), -1), temperature, margins
+        )
+        value.backward()
+        assert value == 0, margins
+        assert (z.grad == 0).all(), margins
 
 
 @pytest.mark.parametrize("margins", MARGINS, ids=str)

@@ -147,22 +147,15 @@ def test_default_margins_are_the_plain_losses(query, key, close):
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=str)
-def test_scalings_leave_the_value_untouched(scaling, query, key):
+def test_scalings_change_the_gradient_and_not_the_value(scaling, query, key):
     without = losses_of_one_input(key)
-    scaled = losses_of_one_input(key, **vars(scaling))
-    for name, loss in scaled.items():
+    for name, loss in losses_of_one_input(key, **vars(scaling)).items():
         assert torch.equal(loss(query), without[name](query)), name
+        change = (gradient(loss, query) - gradient(without[name], query)).abs().max()
+        assert change > 1e-4, name
     if scaling.attenuation == 0.0:
         for loss in (byol_curv_loss_func, simsiam_curv_loss_func):
             assert torch.equal(loss(query, key, scaling), loss(query, key))
-
-
-@pytest.mark.parametrize("scaling", SCALINGS, ids=str)
-def test_scalings_do_change_the_gradient(scaling, query, key):
-    without = losses_of_one_input(key)
-    for name, loss in losses_of_one_input(key, **vars(scaling)).items():
-        change = (gradient(loss, query) - gradient(without[name], query)).abs().max()
-        assert change > 1e-4, name
 
 
 # 3. Type I attenuation with α = 1 - exp(-m2/τ) has the gradient of the subtractive margin.
@@ -238,9 +231,10 @@ def wide():
     )
 
 
-@pytest.mark.parametrize("scale", [0.5, 20.0])
-@pytest.mark.parametrize("curvature", [math.inf, 0.7, 2.5])
-@pytest.mark.parametrize("curve", ["power", "root"])
+@pytest.mark.parametrize(
+    ("scale", "curvature", "curve"),
+    [(20.0, math.inf, "power"), (1.0, 0.7, "power"), (0.5, 2.5, "root"), (20.0, 0.7, "root")],
+)
 def test_scale_and_curve_multiply_positives_alone(scale, curvature, curve, wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     scaled, _ = by_cosine(Margins(0, 0, scale, curvature, curve=curve), *wide)
@@ -250,8 +244,7 @@ def test_scale_and_curve_multiply_positives_alone(scale, curvature, curve, wide,
     torch.testing.assert_close(scaled[1:], plain[1:], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("angular", [0.0, 0.3, 1.2])
-@pytest.mark.parametrize("subtractive", [0.0, 0.4])
+@pytest.mark.parametrize(("angular", "subtractive"), [(0.3, 0.0), (0.0, 0.4), (1.2, 0.4)])
 def test_equation_12_entry_by_entry(angular, subtractive, wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     margined, _ = by_cosine(Margins(angular, subtractive), *wide)
@@ -290,7 +283,6 @@ def test_type_two_attenuates_the_positive_alone(wide, by_cosine):
 @pytest.mark.parametrize(
     "margins",
     [
-        Margins(),
         Margins(angular=0.5, subtractive=0.4),
         Margins(angular=2.5, subtractive=0.1),
         Margins(angular=2.5, beyond_pi="monotone"),
@@ -298,8 +290,8 @@ def test_type_two_attenuates_the_positive_alone(wide, by_cosine):
     ids=str,
 )
 def test_gradcheck(margins):
-    query = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    key = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    query = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    key = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     query.requires_grad_()
     key.requires_grad_()
     ids = torch.tensor([0, 1, 2, 0, 1, 0])

@@ -203,24 +203,6 @@ def test_loss_scaling_of_float16_training(margins):
     assert scaler.get_scale() == 65536.0, "a step was skipped"
 
 
-@pytest.mark.parametrize("margins", [Margins(), MARGINS[3]], ids=str)
-def test_compiled_code_gives_the_same(margins):
-    first, second = pair(torch.float32)
-    ids = torch.arange(16).repeat(2)
-
-    def step(x):
-        x = x * 2.0
-        loss = simclr_margin_loss_func(torch.cat([x, second]), ids, 0.1, margins)
-        return loss + mocov3_margin_loss_func(x, second, 0.2, margins)
-
-    eager, compiled = (first.clone().requires_grad_() for _ in range(2))
-    expected, received = step(eager), torch.compile(step, backend="aot_eager")(compiled)
-    expected.backward()
-    received.backward()
-    torch.testing.assert_close(received, expected)
-    torch.testing.assert_close(compiled.grad, eager.grad)
-
-
 def test_without_gradient_nothing_is_kept():
     first, second = pair(torch.float32)
     with torch.no_grad():

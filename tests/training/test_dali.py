@@ -136,5 +136,6 @@ def test_two_machines_tell_their_images_apart(image_folder, written, tmp_path):
     # Each machine has half of 36 images, in batches of 8.
     assert len(first) == len(second) == 2
     for (indexes, *views), (other_indexes, *other_views) in zip(first, second, strict=True):
-        assert sorted([*indexes.tolist(), *other_indexes.tolist()]) == list(range(16))
+        # They are those of the images in the whole data set.
+        assert len({*indexes.tolist(), *other_indexes.tolist()}) == 16
         assert not any(map(torch.equal, views[:2], other_views[:2]))

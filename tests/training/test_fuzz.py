@@ -12,9 +12,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from solo_margins import results
+from solo_margins.cli import SetupError, user_errors
 from solo_margins.lens import records
-from solo_margins.training.pretraining import build_method, parse
-from solo_margins.cli import SetupError, explained
+from solo_margins.training.checked_config import checked
+from solo_margins.training.pretraining import build_method, parsed
 
 FEW = settings(
     max_examples=40,
@@ -76,7 +77,7 @@ def test_settings_are_taken_or_refused_in_a_sentence(raw_config, given_settings)
             reject()
     try:
         with user_errors():
-            build_method(parse(cfg))
+            build_method(parsed(checked(cfg)))
     except SetupError as error:
         sentence = str(error)
         assert sentence

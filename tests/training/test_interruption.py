@@ -100,7 +100,9 @@ def test_a_second_ctrl_c_does_not_wait(config, interrupting):
 
 def test_without_checkpoints_it_says_so(config, interrupting):
     interrupting("training_step", lambda trainer: trainer.global_step == 1)
-    with pytest.raises(training.TrainingInterrupted, match=r"no checkpoint.*enabled=false") as caught:
+    with pytest.raises(
+        training.TrainingInterrupted, match=r"no checkpoint.*enabled=false"
+    ) as caught:
         training.pretrain(config("checkpoint.enabled=false"))
     assert caught.value.checkpoint is None
 

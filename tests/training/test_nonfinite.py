@@ -12,8 +12,8 @@ from older_torch import needs_float16_on_cpus
 from omegaconf import OmegaConf
 
 from solo_margins import host, training
+from solo_margins.checkpoints import find_checkpoint
 from solo_margins.config import read
-from solo_margins.training.checkpoints import find_checkpoint
 from solo_margins.training.nonfinite import (
     GuardSettings,
     NonFiniteError,
@@ -72,16 +72,22 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_what_there_is_to_inspect(spoi
 def test_inputs_and_weights_are_told_apart(spoiled):
     cfg = spoiled()
     cfg.augmentations[0].mean, cfg.augmentations[0].std = [float("nan")] * 3, [1.0] * 3
-    with pytest.raises(training.SetupError, match=r"not finite are inputs, .*look at augmentations"):
+    with pytest.raises(
+        training.SetupError, match=r"not finite are inputs, .*look at augmentations"
+    ):
         training.pretrain(cfg)
     with pytest.raises(training.SetupError) as caught:
-        training.pretrain(spoiled("optimizer.lr=1.0e+30", "optimizer.weight_decay=1", "max_epochs=9"))
+        training.pretrain(
+            spoiled("optimizer.lr=1.0e+30", "optimizer.weight_decay=1", "max_epochs=9")
+        )
     assert "look at optimizer.lr" in str(caught.value)
 
 
 def test_the_penalty_is_named(spoiled):
     polarization = "method_kwargs.polarization={weight: 1.0e+300, lower: 0.01, upper: 0.99}"
-    with pytest.raises(training.SetupError, match=r"not finite are the sum of all losses") as caught:
+    with pytest.raises(
+        training.SetupError, match=r"not finite are the sum of all losses"
+    ) as caught:
         training.pretrain(spoiled(polarization))
     assert "look at method_kwargs.polarization.weight" in str(caught.value)
 

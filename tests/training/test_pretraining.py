@@ -138,11 +138,12 @@ def test_validation_sees_images_of_the_recipes_size(config):
 def test_auto_resume_goes_on_in_the_same_folder(config):
     resume = "auto_resume.enabled=true"
     short = training.pretrain(config(resume, "limit_train_batches=2"))
-    # A run that was killed after its first epoch.
-    [name] = short.folder.glob("*.ckpt")
-    name.unlink()
-    half = training.pretrain(config("run_id=half", "max_steps=4"))
-    assert steps_of(half.checkpoint) == 4
+    half = training.pretrain(config("run_id=half", "checkpoint.keep_prev=true"))
+    assert half.folder != short.folder
+    # As if it had been killed after its first epoch.
+    half.checkpoint.unlink()
+    [first] = half.folder.glob("*.ckpt")
+    assert steps_of(first) == BATCHES
 
     same = training.pretrain(config(resume))
     assert same.folder == half.folder

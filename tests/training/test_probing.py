@@ -7,7 +7,7 @@ import torch
 from omegaconf import OmegaConf
 
 from solo_margins import host, training
-from solo_margins.training.checkpoints import fill_from_pretraining, pretrained_backbone
+from solo_margins.training.probing import pretrained_backbone
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_the_stem_is_that_of_the_pretraining_data(tmp_path):
     path = tmp_path / "x.ckpt"
     state = host.build_backbone(args).state_dict()
     torch.save({"state_dict": {f"backbone.{k}": v for k, v in state.items()}}, path)
-    cfg = OmegaConf.create({"data": {"dataset": "custom"}})
-    fill_from_pretraining(cfg, args)
-    assert cfg.pretrain_method == "byol"
-    backbone = pretrained_backbone(cfg, path, args)
+    (tmp_path / "args.json").write_text(json.dumps(described))
+    cfg = OmegaConf.merge(args, {"data": {"dataset": "custom"}})
+    cfg.pretrained_feature_extractor = str(path)
+    backbone = pretrained_backbone(cfg)
     assert backbone.conv1.kernel_size == stem.kernel_size == (3, 3)
     assert cfg.data.dataset == "custom"

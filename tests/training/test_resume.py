@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from method_parents import PARENTS, needs
-from recorded_batches import recorder
 
 from solo_margins import host, training
-from solo_margins.data.datamodule import pretraining_data
-from solo_margins.training.pretraining import parse
+from solo_margins.data.datamodule import RunData
+from solo_margins.training.checked_config import checked
+from solo_margins.training.pretraining import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -142,7 +142,9 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     checkpoint = training.pretrain(config("max_epochs=1")).checkpoint
     changes = ["max_epochs=3", "mixup=0.5", "finetune=true", "optimizer.lr=0.1"]
     changes += ["auto_resume.enabled=true"]
-    whole = weights_of(training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint)
+    whole = weights_of(
+        training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint
+    )
     step = host.LinearModel.training_step
 
     def stopping(self, *args, **kwargs):
@@ -159,27 +161,13 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     assert differences(whole, weights_of(result.checkpoint)) == []
 
 
-def test_what_dali_cannot_restore_is_said(config, stopping, capsys, monkeypatch, tmp_path):
+def test_a_run_with_dali_goes_on_as_well(config, stopping):
     pytest.importorskip("nvidia.dali")
-    batches = tmp_path / "batches"
-    monkeypatch.setattr(host.pl.LightningModule, "on_train_batch_start", recorder(batches))
     settings = ["method=mocov3_margin", "auto_resume.enabled=true", "data.format=dali"]
     settings.append("dali={device: cpu}")
-    stopping("mocov3_margin", BATCHES + 1, interrupt)
-    with pytest.raises(training.TrainingInterrupted):
-        training.pretrain(config(*settings))
-    stopping("mocov3_margin", -1, crash)
-    assert "DALI" not in capsys.readouterr().out
-    result = training.pretrain(config(*settings))
-    assert "DALI starts again with the order and augmentations of" in capsys.readouterr().out
-    assert torch.load(result.checkpoint, weights_only=True)["global_step"] == 2 * BATCHES
-    # The second half of the second epoch sees what that of the first saw.
-    assert len(list(batches.glob("1-*"))) == 2
-    for place in (2, 3):
-        first, resumed = (
-            torch.load(batches / f"{run}-0-{run}-{place}.pt", weights_only=True) for run in (0, 1)
-        )
-        assert all(map(torch.equal, first[1], resumed[1]))
+    whole = weights_of(training.pretrain(config(*settings, "name=whole")).checkpoint)
+    stops = [(1, interrupt), (BATCHES + 1, crash)]
+    assert differences(whole, resumed_weights(config, stopping, settings, *stops)) == []
 
 
 class Place:
@@ -194,8 +182,8 @@ class Place:
 
 
 def batches_at(config, place, *changes):
-    cfg = parse(config(*changes))
-    batches = pretraining_data(cfg)["train_dataloaders"]
+    cfg = parsed(checked(config(*changes)))
+    batches = RunData(cfg, pretraining=True).train
     batches.trainer = place
     return [(indexes.tolist(), torch.stack(views)) for indexes, views, _ in batches]
 

@@ -11,8 +11,8 @@ from forked import ForkedPrograms
 
 from solo_margins import results, training
 from solo_margins.host.detect import host_folder
-from solo_margins.host.own_settings import settle_recipe
 from solo_margins.methods.variants import settle_variant
+from solo_margins.training.checked_config import refuse_unread_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = host_folder().parent
@@ -67,7 +67,7 @@ def test_images_of_ones_own_are_not_trained_as_digits(run, image_folder, tmp_pat
     paths = [f"data.{part}_path={image_folder / part}" for part in ("train", "val")]
     code, said = run("main_pretrain.py", *recipe("mocov3_margin", *paths))
     assert code == 1
-    assert "data=digits brings its own images" in said
+    assert "data=digits has its own images" in said
     assert "add data=folder" in said
     assert not list(tmp_path.rglob("*.ckpt"))
 
@@ -145,11 +145,11 @@ def test_settings_that_a_method_does_not_read_are_refused(raw_config, method, se
     with pytest.raises(
         ValueError, match=rf"^method={method} does not read method_kwargs.{named}: "
     ):
-        settle_recipe(raw_config(method, setting))
+        refuse_unread_settings(raw_config(method, setting))
 
 
 def test_settings_that_are_switched_off_pass(raw_config):
-    settle_recipe(
+    refuse_unread_settings(
         raw_config(
             "simclr",
             "method_kwargs.margins={angular: 0, positive_scale: 1, curvature: .inf, curve: power}",
@@ -161,9 +161,9 @@ def test_settings_that_are_switched_off_pass(raw_config):
     )
     words = raw_config("simclr")
     words.method_kwargs.margins = {"curvature": ".inf"}
-    settle_recipe(words)
+    refuse_unread_settings(words)
     # A method of somebody's own may read what it likes.
-    settle_recipe(raw_config("their_own", "method_kwargs.margins.angular=0.5"))
+    refuse_unread_settings(raw_config("their_own", "method_kwargs.margins.angular=0.5"))
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_settings_that_are_switched_off_pass(raw_config):
     [
         (
             "+variant=pos",
-            "variant=pos is a choice of --config-name mocov3_margin.yaml and has no effect in this "
-            "configuration: set method_kwargs.margins.positive_scale instead.",
+            "variant=pos is an option of --config-name mocov3_margin.yaml and has no effect in "
+            "this configuration: set method_kwargs.margins.positive_scale instead.",
         ),
         (
             "+margins.positive_scale=2",
-            "margins.positive_scale has no effect where it stands: write "
+            "margins.positive_scale has no effect: use "
             "method_kwargs.margins.positive_scale instead.",
         ),
     ],

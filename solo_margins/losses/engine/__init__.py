@@ -1,1 +1,1 @@
-"""The losses for speed and memory: tiles of rows, gradients made in the forward pass."""
+"""The losses optimised for speed and memory: tiles of rows, gradients in the forward pass."""

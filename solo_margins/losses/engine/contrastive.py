@@ -1,4 +1,4 @@
-"""The matrix work shared by all contrastive losses, with value and gradient made in one go.
+"""The matrix work of all contrastive losses, with value and gradient in one pass.
 
 A margin touches only positives, N values; negatives stay a plain softmax over N×M entries. So the
 forward pass computes, tile by tile, the log-sum of negatives and at once its gradient, and what is
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import plain
+from solo_margins.losses.capture import CapturedContrast, report
 from solo_margins.losses.engine.function import EngineLoss
 from solo_margins.losses.engine.geometry import Angles, angles_between, chord, positive_grad
 from solo_margins.losses.engine.objective import (
@@ -51,8 +52,7 @@ def contrastive_loss(
             weighted by the number of all ranks' rows, so that they count alike in it.
         tile_size: rows of the similarity matrix held at a time; None chooses.
     """
-    for observer in plain.observers:
-        observer(rows, rows if columns is None else columns, positives, spec)
+    report(CapturedContrast, rows, rows if columns is None else columns, positives, spec)
     matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
     if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
         return EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
@@ -72,10 +72,10 @@ class PositiveSide(NamedTuple):
 
 
 def _partners(columns: Tensor, positives: Positives) -> Iterator[Tensor]:
-    """Yield, one positive after the other, the (N, D) vectors that the rows are paired with."""
+    """Yield the (N, D) vectors of each row's first positive, second positive, and so on."""
     vectors = columns if positives.vectors is None else positives.vectors
-    for place in range(positives.columns.shape[1]):
-        yield vectors.index_select(0, positives.columns[:, place])
+    for number in range(positives.columns.shape[1]):
+        yield vectors.index_select(0, positives.columns[:, number])
 
 
 def positive_side(
@@ -120,14 +120,14 @@ def row_terms(
 
 
 def _needs_no_shift(vectors: Tensor, spec: ContrastSpec) -> bool:
-    """Whether exp(logit) can neither overflow nor vanish, so that no maximum need be subtracted."""
+    """Return whether exp(logit) can neither overflow nor vanish without a subtracted maximum."""
     largest = (1.0 + spec.beta) / spec.temperature
     return largest <= (40.0 if vectors.dtype == torch.float32 else 300.0)
 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The weighted sum of the rows' losses and its gradients, by three ways."""
+    """The weighted sum of the rows' losses and its gradients, computed in three ways."""
 
     positives: Positives
     spec: ContrastSpec
@@ -149,7 +149,7 @@ class _Matrix:
         return factor
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
-        """Return what turns exponentials into gradients of the cosines."""
+        """Return the factor from exponentials to gradients by the cosines."""
         scaled = to_negatives / total * (self.weight / self.spec.temperature)
         scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
         limit = torch.finfo(scaled.dtype).max ** 0.75
@@ -217,9 +217,9 @@ class _Matrix:
         factor = self._positive_grad(side, terms)
         assert self.positives.mirrored is not None
         factor = factor + factor.reshape(-1)[self.positives.mirrored]
-        for place, partner in enumerate(_partners(vectors, self.positives)):
-            chords = chord(vectors, partner, side.angles.side[:, place])
-            gradient.addcmul_(chords, factor[:, place].unsqueeze(1))
+        for number, partner in enumerate(_partners(vectors, self.positives)):
+            chords = chord(vectors, partner, side.angles.side[:, number])
+            gradient.addcmul_(chords, factor[:, number].unsqueeze(1))
         return loss, [gradient]
 
     def rectangular(
@@ -281,12 +281,12 @@ class _Matrix:
         terms = RowTerms(*(torch.cat(term) for term in zip(*collected, strict=True)))
         if for_rows is not None or for_columns is not None:
             factor = self._positive_grad(side, terms)
-            for place, partner in enumerate(_partners(columns, positives)):
-                sides = side.angles.side[:, place]
-                chords = chord(rows, partner, sides) * factor[:, place].unsqueeze(1)
+            for number, partner in enumerate(_partners(columns, positives)):
+                sides = side.angles.side[:, number]
+                chords = chord(rows, partner, sides) * factor[:, number].unsqueeze(1)
                 if for_rows is not None:
                     for_rows.add_(chords)
                 if for_columns is not None and positives.vectors is None:
                     chords.mul_(-sides.unsqueeze(1))
-                    for_columns.index_add_(0, positives.columns[:, place], chords)
+                    for_columns.index_add_(0, positives.columns[:, number], chords)
         return terms.loss.sum() * self.weight, [for_rows, for_columns]

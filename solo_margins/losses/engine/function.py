@@ -1,4 +1,4 @@
-"""Losses whose gradients are made in the forward pass, and second derivatives by the plain form."""
+"""Losses with gradients from the forward pass and second derivatives from the plain form."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,19 +14,19 @@ def plain_gradients(
     upstream: Tensor,
 ) -> list[Tensor | None]:
     """Return the gradients of the plain form, which can be differentiated once more."""
-    # As views, a tensor that is given twice gets a gradient for each of its places.
+    # As views, so that a tensor which is passed twice gets a gradient for each position.
     inputs = [tensor.view_as(tensor) for tensor in tensors]
-    wanted = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
-    found = iter(torch.autograd.grad(plain(*inputs), wanted, upstream, create_graph=True))
-    return [next(found) if is_needed else None for is_needed in needed]
+    sources = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
+    gradients = iter(torch.autograd.grad(plain(*inputs), sources, upstream, create_graph=True))
+    return [next(gradients) if is_needed else None for is_needed in needed]
 
 
 class EngineLoss(torch.autograd.Function):
     """A scalar loss of tensors, differentiable any number of times.
 
     ``EngineLoss.apply(engine, plain, *tensors)`` takes two functions of the tensors. The engine
-    returns the loss and one gradient or None for each tensor; ``needed`` tells it which are asked
-    for. The plain form returns the loss by autograd; it runs where gradients are differentiated.
+    returns the loss and one gradient or None for each tensor; ``needed`` tells which are required.
+    The plain form returns the loss by autograd; it runs where gradients are differentiated.
     """
 
     @staticmethod

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import plain
+from solo_margins.losses.capture import CapturedPairs, report
 from solo_margins.losses.engine.contrastive import contrastive_loss
 from solo_margins.losses.engine.function import EngineLoss
 from solo_margins.losses.engine.geometry import angles_between, chord, positive_grad, unit_vectors
@@ -63,8 +64,7 @@ def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSp
 def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
     rows, targets = unit_vectors(p, z.detach())
-    for observer in plain.observers:
-        observer(rows, targets, margins)
+    report(CapturedPairs, rows, targets, margins)
 
     def engine(rows: Tensor, needed: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
         angles = angles_between(rows, targets)

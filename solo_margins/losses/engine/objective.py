@@ -1,6 +1,6 @@
-"""What a row of similarities is worth: loss and derivatives from two log-sums.
+"""Loss and derivatives of a row from two log-sums.
 
-A row is seen only as two log-sums: that of its positives' logits, with margins, and its negatives'.
+They are the log-sum of its positives' logits, with margins, and that of its negatives'.
 """
 
 import math

@@ -16,13 +16,13 @@ class Positives:
     Attributes:
         columns: (N, P) column numbers, P >= 1, any column where ``valid`` is False.
         valid: (N, P) mask, or None if every row has P positives.
-        excluded: (N, E) columns that are no negatives: the row itself, or none, and the positives;
-            as many of a row's are repetitions as it has places that are not valid.
+        excluded: (N, E) columns that are not negatives: the positives, and the row itself where it
+            is a column; invalid entries of ``columns`` are repetitions here.
         counted: number of rows, over all ranks, that have a positive and so enter the mean.
         mirrored: (N, P) position of the pair (column, row) in the flattened ``columns``, or None
             if rows and columns are different vectors.
-        vectors: unit vectors, without gradient, that ``columns`` counts where positives are no
-            columns of the matrix; None where they are.
+        vectors: unit vectors, without gradient, that ``columns`` refers to if positives are not
+            columns of the matrix; None if they are.
     """
 
     columns: Tensor
@@ -33,7 +33,7 @@ class Positives:
     vectors: Tensor | None = None
 
     def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
-        """Return how many positives some rows have, 1 for none, and how many negatives of all."""
+        """Return the numbers of positives, at least 1, and of negatives of some rows."""
         positives, excluded = self.columns.shape[1], self.excluded.shape[1]
         if self.valid is None:
             return positives, width - excluded
@@ -41,7 +41,7 @@ class Positives:
         return found.clamp_min(1.0), found.neg().add_(width - excluded + positives)
 
     def as_masks(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return all columns, vectors that are no columns of the matrix last, and masks of both."""
+        """Return all columns, separate positives last, and the masks of positives and negatives."""
         own, first = columns[:0], 0
         if self.vectors is not None:
             own, first = self.vectors, len(columns)
@@ -53,21 +53,6 @@ class Positives:
         return torch.cat([columns, own]), is_positive, is_negative.scatter(1, self.excluded, False)
 
 
-def masked_positives(is_positive: Tensor, is_negative: Tensor) -> Positives:
-    """Return the structure of two (N, M) masks; in every row some column is no negative."""
-
-    def numbers(mask: Tensor) -> tuple[Tensor, Tensor]:
-        most = int(mask.sum(dim=1).max())
-        marked, number = mask.int().sort(dim=1, descending=True, stable=True)
-        return number[:, :most], marked[:, :most].bool()
-
-    columns, valid = numbers(is_positive)
-    excluded, is_excluded = numbers(~is_negative)
-    excluded = torch.where(is_excluded, excluded, excluded[:, :1])
-    counted = int(is_positive.any(dim=1).sum())
-    return Positives(columns, valid, excluded, counted)
-
-
 def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positives:
     """Return the structure of query against key: each row's only positive is its own column."""
     columns = torch.arange(rows.start, rows.stop, device=device).unsqueeze(1)
@@ -75,7 +60,7 @@ def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positiv
 
 
 def paired_positives(partners: Tensor, total: int) -> Positives:
-    """Return the structure of a queue: row i's only positive is partner i, no column at all."""
+    """Return the structure of a queue: row i's only positive is partner i, not a column."""
     own = torch.arange(partners.shape[0], device=partners.device).unsqueeze(1)
     return Positives(own, None, own[:, :0], total, vectors=partners)
 
@@ -104,9 +89,9 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> Positives:
     left = torch.searchsorted(ordered, ids)
     group = torch.searchsorted(ordered, ids, right=True) - left
     own = torch.arange(rows.start, rows.stop, device=ids.device)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order), device=ids.device)
-    rank_in_group = place[own] - left
+    position = torch.empty_like(order)
+    position[order] = torch.arange(len(order), device=ids.device)
+    rank_in_group = position[own] - left
 
     smallest, largest = (int(size) for size in torch.aminmax(group))
     most = max(largest - 1, 1)  # positives of a row
@@ -131,7 +116,7 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> Positives:
 
 
 def _are_two_views(ids: Tensor) -> bool:
-    """Tell whether one list of distinct ids stands there twice, the common case."""
+    """Return whether ids are one list of distinct ids repeated once, the common case."""
     half = len(ids) // 2
     if not torch.equal(ids[:half], ids[half:]):
         return False

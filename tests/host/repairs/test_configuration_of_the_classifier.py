@@ -23,5 +23,7 @@ def test_callbacks_can_read_it(by_name):
     model = LinearModel(backbone, cfg=cfg) if by_name else LinearModel(backbone, cfg)
     assert model.cfg is cfg
     assert model.cfg.optimizer.lr == model.lr == 0.1
+    # With the defaults that solo-learn adds.
+    assert model.cfg.finetune is False
     names = list(inspect.signature(LinearModel.__init__).parameters)
     assert names == ["self", "backbone", "cfg", "loss_func", "mixup_func"]

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
+from reproduce.experiments import EXPERIMENTS
+from reproduce.study import PRESETS
 
 from solo_margins import host
-from solo_margins.reproduction.experiments import EXPERIMENTS
-from solo_margins.reproduction.running import PRESETS
 
 ADAM_VARIANTS = ("dp", "debiased", "debiased_dp", "hard", "hard_dp")
 

@@ -1,0 +1,99 @@
+"""Run a table or figure of the papers, or continue it, and write it beside the paper's values.
+
+    python scripts/reproduce table3 --images cifar10=/data/cifar10 --data cifar10 --seeds 1 2 3
+    python scripts/reproduce study --preset mini --images cifar10=/data/cifar10
+    python scripts/reproduce study --preset mini --table   # from the results alone
+
+Every finished cell is a line of <output>/results.jsonl; the same command skips those and goes on
+with a run that was interrupted. <output>/<name>.md, .csv and .png are made from that file alone.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from reproduce import grid, plots, tables
+from reproduce.experiments import EXPERIMENTS, Entry
+from reproduce.study import PRESETS, Study
+
+
+def parsed() -> argparse.Namespace:
+    """Return the arguments of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python scripts/reproduce",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="; ".join(f"{name}: {e.title}" for name, e in EXPERIMENTS.items()),
+    )
+    add = parser.add_argument
+    add("names", nargs="+", choices=EXPERIMENTS, metavar="name", help=", ".join(EXPERIMENTS))
+    add("--preset", choices=PRESETS, default="paper", help="how large the runs are")
+    add("--seeds", type=int, nargs="+", default=[1], help="which seeds")
+    add("--data", nargs="+", help="only cells that are pretrained on these")
+    add("--rows", nargs="+", help="only rows whose title begins like one of these")
+    add("--images", nargs="+", default=[], metavar="DATA=FOLDER", help="where data sets are")
+    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="in every pretraining")
+    add("--output", type=Path, default=Path("outputs/reproduction"))
+    add("--work", type=Path, help="where checkpoints are (default: <output>/work)")
+    add("--keep-checkpoints", action="store_true")
+    add("--processes", type=int, default=1, help="cells at a time, a thread each")
+    add("--table", action="store_true", help="run nothing, write tables and plots")
+    arguments = parser.parse_args()
+    for pair in arguments.images:
+        _, _, folder = pair.partition("=")
+        if not folder or not Path(folder).is_dir():
+            parser.error(f"--images takes DATA=FOLDER with an existing folder, got {pair!r}")
+    return arguments
+
+
+def main() -> None:
+    """Run what is missing, then write tables and plots."""
+    arguments = parsed()
+    preset = PRESETS[arguments.preset]
+    images = (pair.split("=", 1) for pair in arguments.images)
+    study = Study(
+        replace(preset, settings=(*preset.settings, *arguments.set)),
+        (arguments.output / "results.jsonl").absolute(),
+        (arguments.work or arguments.output / "work").absolute(),
+        tuple((data, str(Path(folder).absolute())) for data, folder in images),
+        arguments.keep_checkpoints,
+    )
+    chosen = {
+        name: entries
+        for name in arguments.names
+        if (entries := _chosen(name, arguments.data, arguments.rows))
+    }
+    if not chosen:
+        sys.exit("Error: no cell of these experiments is left by --data and --rows.")
+    failed = []
+    if not arguments.table:
+        targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
+        failed = grid.run(targets, arguments.seeds, study, arguments.processes)
+    if not failed and not study.file.exists():
+        sys.exit(f"Error: there are no results at {study.file}.")
+    for name, entries in chosen.items() if study.file.exists() else ():
+        print(f"\n{_written(name, entries, arguments, study)}")
+    if failed:
+        sys.exit(f"Error: failed cells: {'; '.join(failed)}.")
+
+
+def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[Entry]:
+    """Return the entries of an experiment that the options leave."""
+    return [
+        entry
+        for entry in EXPERIMENTS[name].entries
+        if (data is None or entry.cell.data in data)
+        and (rows is None or entry.row.startswith(tuple(rows)))
+    ]
+
+
+def _written(name: str, entries: list[Entry], arguments: argparse.Namespace, study: Study) -> str:
+    """Write the table and the figure of an experiment and return what to show of them."""
+    experiment = EXPERIMENTS[name]
+    items = tables.measured(entries, arguments.seeds, study)
+    base = arguments.output / name
+    base.with_suffix(".csv").write_text(tables.as_csv(items))
+    table = tables.as_markdown(items)
+    base.with_suffix(".md").write_text(f"# {experiment.title}\n\n{table}")
+    is_drawn = plots.draw(experiment, items, base.with_suffix(".png"))
+    return f"{experiment.title}\n\n{table}\n{base}.md, .csv{' and .png' if is_drawn else ''}"

@@ -1,0 +1,284 @@
+"""Data sets by name are found in torchvision's files and in image folders."""
+
+import json
+import logging
+import shutil
+from importlib.resources import files
+
+import damaged_images
+import pytest
+from omegaconf import OmegaConf
+from PIL import Image
+
+from solo_margins.data import class_folders
+from solo_margins.data.dataset_paths import (
+    NAMED,
+    OURS,
+    resolve,
+    take_data_of_pretraining,
+    unlabelled_folder,
+)
+from solo_margins.data.digits import digits_folder
+
+CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10}
+
+
+@pytest.fixture(autouse=True)
+def warned_anew(monkeypatch, caplog):
+    """Let every test see what is logged once."""
+    monkeypatch.setattr(class_folders, "_warned", set())
+    caplog.set_level(logging.WARNING)
+
+
+@pytest.fixture
+def on(raw_config):
+    """A configuration without a data set's name, on a folder of images."""
+
+    def make(folder, *overrides):
+        cfg = raw_config("simclr", *overrides)
+        cfg.data.train_path, cfg.data.val_path = str(folder / "train"), str(folder / "val")
+        return cfg
+
+    return make
+
+
+@pytest.fixture
+def images(image_folder, tmp_path):
+    """A copy of the images that a test may spoil."""
+    return damaged_images.copied(image_folder, tmp_path / "Bilder mit Umlaut ü")
+
+
+def test_our_names_are_those_of_our_configurations():
+    groups = files("solo_margins.configs") / "data"
+    assert {entry.name.removesuffix(".yaml") for entry in groups.iterdir()} == set(OURS)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("how", ["files", "folder"])
+def test_a_named_data_set_is_found_however_it_is_stored(name, how, stored, named_config, offline):
+    unlabelled = "data.unlabelled_folder=" + ("unlabeled" if name == "stl10" else "null")
+    cfg = named_config(name, stored(name, how), unlabelled)
+    assert cfg.data.dataset == (name if how == "files" else "custom")
+    assert cfg.data.get("num_classes") == (None if how == "files" else CLASSES[name])
+    before = OmegaConf.to_container(cfg.data)
+    resolve(cfg, pretraining=True)
+    assert OmegaConf.to_container(cfg.data) == before, "a second call changed something"
+
+
+def test_any_folder_may_have_unlabelled_images(named_config, image_folder, tmp_path):
+    path = shutil.copytree(image_folder / "train", tmp_path / "train")
+    shutil.copytree(image_folder / "flat", path / "class0-more" / "deeper")
+    cfg = named_config("folder", path, "data.unlabelled_folder=class0-more", "data.dataset=custom")
+    assert cfg.data.num_classes == 3
+    assert unlabelled_folder(cfg) == path / "class0-more"
+    # In a configuration that is not ours it is a class.
+    other = named_config(None, path, "data.unlabelled_folder=class0-more")
+    assert other.data.num_classes == 4
+    assert unlabelled_folder(other) is None
+
+
+def test_unlabelled_images_may_lie_beside_the_training_folder(stored, named_config):
+    path = stored("stl10", "folder")
+    shutil.move(path / "train" / "unlabeled", path / "unlabeled")
+    cfg = named_config("stl10", path, "data.unlabelled_folder=unlabeled")
+    assert cfg.data.num_classes == 10
+    assert unlabelled_folder(cfg) == path / "unlabeled"
+
+
+def test_a_path_may_name_the_folder_of_classes_or_of_files(stored, named_config):
+    folder = stored("cifar10", "folder")
+    by_parent, by_train = named_config("cifar10", folder), named_config("cifar10", folder / "train")
+    assert by_parent.data.train_path == by_train.data.train_path == str(folder / "train")
+    assert by_parent.data.val_path == by_train.data.val_path == str(folder / "test")
+    torchvisions = stored("cifar10", "files")
+    inner = named_config("cifar10", torchvisions / "cifar-10-batches-py")
+    assert inner.data.train_path == inner.data.val_path == str(torchvisions)
+    shutil.rmtree(folder / "test")
+    assert named_config("cifar10", folder).data.val_path is None
+
+
+def test_train_and_val_of_any_folder_are_splits_and_not_classes(
+    named_config, image_folder, tmp_path
+):
+    for validation in ("val", "test"):
+        root = tmp_path / validation
+        shutil.copytree(image_folder / "train", root / "train")
+        shutil.copytree(image_folder / "val", root / validation)
+        for path in (root, root / "train"):
+            cfg = named_config("folder", path)
+            assert cfg.data.train_path == str(root / "train")
+            assert cfg.data.val_path == str(root / validation)
+            assert cfg.data.num_classes == 3
+
+
+def test_a_class_called_train_is_not_a_training_folder(stored, named_config):
+    path = stored("cifar100", "folder") / "train"
+    (path / "class007").rename(path / "train")
+    shutil.rmtree(path.parent / "test")
+    assert named_config("cifar100", path).data.train_path == str(path)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_missing_data_are_one_sentence_that_says_what_to_do(name, named_config, tmp_path, offline):
+    data = NAMED[name]
+    (tmp_path / "empty").mkdir()
+    for path in (None, tmp_path / "nowhere", tmp_path / "empty"):
+        with pytest.raises(ValueError) as caught:
+            named_config(name, path)
+        sentence = str(caught.value)
+        assert sentence.startswith(f"{data.title} was not found, data.train_path")
+        assert "http" in sentence
+        assert "data.train_path=<folder>" in sentence
+        assert ("data.download=true" in sentence) == (data.files is not None)
+        assert "\n" not in sentence
+        assert path is None or str(path) in sentence
+    if data.files is None:
+        # torchvision cannot download these.
+        with pytest.raises(ValueError, match="was not found"):
+            named_config(name, tmp_path / "empty", "data.download=true")
+
+
+def test_tiny_imagenet_as_downloaded_names_the_script(named_config, tmp_path):
+    raw = tmp_path / "tiny-imagenet-200"
+    (raw / "train" / "n01443537" / "images").mkdir(parents=True)
+    (raw / "wnids.txt").write_text("n01443537\n")
+    (tmp_path / "tiny-imagenet-200.zip").write_bytes(b"")
+    for path in (raw, tmp_path, tmp_path / "tiny-imagenet-200.zip"):
+        with pytest.raises(ValueError, match=r"python scripts/prepare_tinyimagenet\.py /"):
+            named_config("tinyimagenet", path)
+
+
+def test_what_cannot_be_read_is_refused(stored, named_config, tmp_path):
+    torchvisions, folder = stored("cifar10", "files"), stored("cifar10", "folder")
+    unlabelled = "data.unlabelled_folder=unlabeled"
+    skip = ("data.format=dali", "data.on_error=skip")
+    wrong = [
+        (("cifar10", torchvisions, "data.format=dali"), r"data\.format=dali reads image folders"),
+        (("cifar10", torchvisions, f"data.val_path={tmp_path}"), r"not hold cifar-10-batches-py"),
+        (("cifar100", folder), r"holds 10 class folders, but CIFAR-100 has 100 classes"),
+        (("stl10", folder, unlabelled), r"unlabelled_folder=unlabeled is not a folder in"),
+        (("cifar10", folder, *skip), r"on_error=skip is not possible with data\.format"),
+        (("cifar10", folder, "data.on_error=ignore"), r"must be one of raise, skip, got 'ignore'"),
+        (("cifar10", folder, "data.fraction=2"), r"data\.fraction must be between 0 and 1"),
+        (("digits", folder), r"for images of your own use data=folder"),
+    ]
+    for arguments, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            named_config(*arguments)
+    cfg = named_config("cifar10", torchvisions)
+    cfg.augmentations[0].mean = [0.5, 0.5, 0.5]
+    with pytest.raises(ValueError, match=r"augmentations\.0 must be \[0\.4914"):
+        resolve(cfg, pretraining=True)
+    shutil.rmtree(folder / "test" / "class003")
+    with pytest.raises(ValueError, match=r"same class folders .* 'class003' is in only one"):
+        named_config("cifar10", folder)
+
+
+def test_hidden_and_empty_folders_are_not_classes(images, on, caplog):
+    for split in ("train", "val"):
+        damaged_images.hide_files_in(images / split)
+        (images / split / "leer").mkdir()
+    cfg = on(images)
+    resolve(cfg, pretraining=True)
+    resolve(cfg, pretraining=True)
+    assert cfg.data.num_classes == 3
+    [line] = [r.message for r in caplog.records if "ignored" in r.message]
+    assert "1 class folder without images" in line
+    assert "'leer'" in line
+
+
+def test_classes_of_validation_must_be_trained_on(images, on, caplog):
+    first = damaged_images.classes(images)[0]
+    for path in (images / "val" / first.name).iterdir():
+        path.unlink()
+    cfg = on(images)
+    resolve(cfg, pretraining=True)
+    assert "data.val_path" in caplog.text
+    (images / "val" / "neue").mkdir()
+    Image.new("RGB", (8, 8)).save(images / "val" / "neue" / "a.png")
+    with pytest.raises(ValueError, match=r"same class folders .* 'neue' is in only one"):
+        resolve(cfg, pretraining=True)
+
+
+def test_a_folder_without_usable_images_is_one_sentence(images, on, tmp_path, caplog):
+    empty, flat = tmp_path / "nothing", tmp_path / "flat"
+    (empty / "class").mkdir(parents=True)
+    flat.mkdir()
+    Image.new("RGB", (20, 20)).save(flat / "a.png")
+    for key, folder, no_labels, expected in (
+        ("train_path", empty, False, "has no images in class folders: images end"),
+        ("train_path", flat, False, "data.no_labels=true pretrains on the images directly"),
+        ("train_path", empty, True, "holds no images: images end"),
+        ("train_path", images / "train", True, "except in folders inside it"),
+        ("val_path", empty, False, "data.val_path"),
+    ):
+        cfg = on(images)
+        cfg.data.no_labels = no_labels
+        cfg.data[key] = str(folder)
+        with pytest.raises(ValueError) as caught:
+            resolve(cfg, pretraining=True)
+        assert expected in str(caught.value)
+        assert "\n" not in str(caught.value)
+    (flat / "notes.txt").write_text("no image")
+    cfg.data = {"dataset": "custom", "train_path": str(flat), "no_labels": True}
+    resolve(cfg, pretraining=True)
+    assert cfg.data.num_classes == 1
+    assert "'notes.txt'" in caplog.text
+
+
+def test_configurations_of_others_are_left_alone(stored, raw_config, image_folder):
+    path = stored("cifar10", "files")
+    cfg = raw_config("simclr", "data.dataset=cifar10", f"data.train_path={path}")
+    before = OmegaConf.to_container(cfg)
+    resolve(cfg, pretraining=True)
+    assert OmegaConf.to_container(cfg) == before
+    cfg = raw_config("simclr")
+    before = OmegaConf.to_container(cfg.data)
+    resolve(cfg, pretraining=True)
+    assert OmegaConf.to_container(cfg.data) == {**before, "num_classes": 3}
+
+
+# data of a pretraining checkpoint
+
+
+def completed(run_folder, **data):
+    cfg = OmegaConf.create({"data": data, "pretrained_feature_extractor": str(run_folder)})
+    take_data_of_pretraining(cfg)
+    before = OmegaConf.to_container(cfg)
+    take_data_of_pretraining(cfg)
+    assert OmegaConf.to_container(cfg) == before, "a second call changed something"
+    return cfg
+
+
+def test_only_what_is_left_open_is_that_of_the_pretraining(tmp_path):
+    data = {"name": "imagenet", "dataset": "imagenet", "train_path": "/old/train"}
+    data |= {"val_path": "/old/val", "format": "dali", "num_workers": 7}
+    (tmp_path / "args.json").write_text(json.dumps({"data": data, "dali": {"device": "cpu"}}))
+    cfg = completed(tmp_path)
+    assert {key: cfg.data[key] for key in data} == data
+    assert cfg.dali.device == "cpu"
+    moved = completed(tmp_path, train_path="/new", format="image_folder")
+    assert (moved.data.name, moved.data.train_path) == ("imagenet", "/new")
+    assert "val_path" not in moved.data
+    assert "dali" not in moved
+    validated = completed(tmp_path, val_path="/new").data
+    assert (validated.train_path, validated.val_path) == ("/old/train", "/new")
+    assert completed(tmp_path, name="cifar10").data == {"name": "cifar10"}
+    by_hand = {"dataset": "cifar100", "train_path": "/new"}
+    assert completed(tmp_path, **by_hand).data == by_hand
+
+
+def test_the_digits_are_found_wherever_they_are_now(monkeypatch, tmp_path):
+    data = {"name": "digits", "dataset": "custom", "train_path": "/old", "val_path": "/old"}
+    (tmp_path / "args.json").write_text(json.dumps({"data": data}))
+    monkeypatch.setenv("SOLO_MARGINS_CACHE", str(tmp_path / "cache"))
+    cfg = completed(tmp_path)
+    assert (cfg.data.name, cfg.data.train_path) == ("digits", digits_folder("train"))
+    assert str(tmp_path) in cfg.data.val_path
+
+
+def test_a_checkpoint_without_data_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match=r"args\.json does not say what .* was pretrained on"):
+        completed(tmp_path)
+    with pytest.raises(ValueError, match=r"does not exist"):
+        completed(tmp_path / "nowhere")
