@@ -116,7 +116,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    print(f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads")
+    print(
+        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads"
+    )
     for method in PARENTS:
         for backbone, batch_size, size in (("narrow_resnet18", 256, 16), ("resnet18", 64, 32)):
             best = measure(method, backbone, batch_size, size, arguments.repeats)

@@ -181,11 +181,11 @@ def find_same_run(
         except ValueError:
             log.warning("Skipped %s for auto-resume: its args.json cannot be read.", run)
             continue
-        known: Any = OmegaConf.to_container(other or OmegaConf.create({}))
+        known: Any = {} if other is None else OmegaConf.to_container(other)
         if are_the_same_run(known, settings):
             checkpoint = newest_readable(run)
             if checkpoint is not None:
-                return checkpoint, OmegaConf.select(other, "wandb_run_id")
+                return checkpoint, known.get("wandb_run_id")
     return None, None
 
 

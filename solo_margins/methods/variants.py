@@ -6,10 +6,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
 from solo_margins.config import setting
-from solo_margins.resolvers import running_program
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
 from solo_margins.recipes import RECIPES, Values, Variants, are_data_of_papers
+from solo_margins.resolvers import running_program
 
 CUSTOM = "custom"  # the variant of settings that no recipe has
 # Settings in ``method_kwargs`` in which variants differ.
