@@ -186,7 +186,8 @@ def test_a_resumed_run_goes_on_in_its_folder(parsed, run, owner, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "difference", ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25"]
+    "difference",
+    ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25", "name=other"],
 )
 def test_the_checkpoint_of_another_run_starts_a_new_folder(parsed, run, difference):
     before = run(parsed("max_epochs=2"), max_epochs=1)
@@ -197,7 +198,7 @@ def test_the_checkpoint_of_another_run_starts_a_new_folder(parsed, run, differen
     assert epoch_of(other.last_ckpt) == 1
 
 
-@pytest.mark.parametrize("same", ["data.num_workers=1", "name=other", "wandb.project=other"])
+@pytest.mark.parametrize("same", ["data.num_workers=1", "wandb.project=other"])
 def test_a_run_that_differs_in_logs_or_speed_alone_goes_on(parsed, run, same):
     before = run(parsed("max_epochs=2"), max_epochs=1)
     resumed = run(parsed("max_epochs=2", same), checkpoint=before.last_ckpt)

@@ -54,6 +54,7 @@ def test_the_newest_checkpoint_of_the_same_run_is_found(tmp_path):
     "changes",
     [
         {"seed": 6},
+        {"name": "another name"},
         {"method_kwargs__temperature": 0.1},
         {"method_kwargs__margins__positive_scale": 20.0},
         {"momentum__base_tau": 0.95},
@@ -75,7 +76,6 @@ def test_another_run_is_not_taken_for_this_one(tmp_path, changes):
     [
         {"data__num_workers": 0},
         {"wandb__enabled": True},
-        {"name": "another name"},
         {"method_kwargs__margins__positive_scale": 1},
     ],
     ids=lambda changes: next(iter(changes)),
