@@ -65,6 +65,13 @@ class Probe(host.pl.Callback):
             Path(sys.argv[2]) / f"rank{rank}.pt",
         )
 
+    def on_fit_end(self, trainer, module):
+        end = {
+            "path": str(checkpointer.last_ckpt),
+            "digest": [float(p.double().sum()) for p in module.parameters()],
+        }
+        Path(sys.argv[2], f"end{trainer.global_rank}.json").write_text(json.dumps(end))
+
 
 host.BaseMethod._BACKBONES["tiny"] = lambda method=None, **kwargs: Tiny()
 cfg = host.parse_pretrain_cfg(OmegaConf.load(sys.argv[1]))
@@ -72,7 +79,8 @@ checkpointer = RunCheckpointer(cfg)
 trainer = host.pl.Trainer(
     accelerator="cpu",
     devices=cfg.devices,
-    strategy="ddp",
+    # Forked, so that solo-learn is imported once.
+    strategy="ddp_fork",
     max_epochs=2,
     limit_train_batches=2,
     callbacks=[Probe(), checkpointer],
@@ -84,10 +92,6 @@ trainer = host.pl.Trainer(
 host.pl.seed_everything(0)
 model = host.METHODS[cfg.method](cfg)
 trainer.fit(model, datamodule=RunData(cfg, pretraining=True))
-digest = [float(p.double().sum()) for p in model.parameters()]
-Path(sys.argv[2], f"end{trainer.global_rank}.json").write_text(
-    json.dumps({"path": str(checkpointer.last_ckpt), "digest": digest})
-)
 '''
 
 
