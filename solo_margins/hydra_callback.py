@@ -12,12 +12,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 class CompleteConfiguration(Callback):
     """Checks and completes a configuration before a program of solo-learn's gets it.
 
-    Our own programs do that themselves.
+    Our own programs do that themselves, and others may only compose it.
     """
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Complete the configuration, or end the program with one sentence."""
-        if _is_our_program():
+        if not _is_program_of_solo_learn():
             return
         from solo_margins.training import run_cli
         from solo_margins.training.checked_config import checked
@@ -30,7 +30,7 @@ class CompleteConfiguration(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse a multirun: Hydra has no hook that could complete the settings of its jobs."""
-        if not _is_our_program():
+        if _is_program_of_solo_learn():
             print(
                 "Error: solo-learn's own program cannot run a multirun of this configuration: use "
                 "the program of the same name in solo-margins.",
@@ -39,5 +39,6 @@ class CompleteConfiguration(Callback):
             raise SystemExit(1)
 
 
-def _is_our_program() -> bool:
-    return "solo_margins.training" in sys.modules
+def _is_program_of_solo_learn() -> bool:
+    """Tell whether solo-learn is trained with by others than :mod:`solo_margins.training`."""
+    return "solo" in sys.modules and "solo_margins.training" not in sys.modules

@@ -33,6 +33,9 @@ OUR_METHODS = {
 }
 """Name in ``METHODS`` to ``module:class``."""
 
+OPENED = "_of_solo_margins"
+"""Marks a hook of solo-learn's that our callbacks come in by."""
+
 _registering = False
 
 
@@ -98,7 +101,7 @@ def _register_backbones(method: Any) -> None:
 def _open_callbacks(model: Any) -> None:
     """Let the callbacks of a run of ours come in by Lightning's own hook for that."""
     inherited = model.configure_callbacks
-    if getattr(inherited, "_of_solo_margins", False):
+    if getattr(inherited, OPENED, False):
         return
 
     def configure_callbacks(self: Any) -> Any:
@@ -107,7 +110,7 @@ def _open_callbacks(model: Any) -> None:
         own = inherited(self)
         return [*(own if isinstance(own, (list, tuple)) else [own]), *run_callbacks(self)]
 
-    configure_callbacks._of_solo_margins = True  # type: ignore[attr-defined]
+    setattr(configure_callbacks, OPENED, True)
     model.configure_callbacks = configure_callbacks
 
 

@@ -58,12 +58,15 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         self.frequency: int = cfg.checkpoint.frequency
         self.keep_prev: bool = cfg.checkpoint.keep_prev
         self.path: Path | None = None
-        """The run's folder, known from the trainer's set-up on."""
+        """The run's folder, known when fitting starts."""
         self.last_ckpt: Path | None = None
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Choose the run's folder, the same on every rank, and log to it."""
-        if stage != "fit" or self.path is not None:
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Choose the run's folder, the same on every rank, and log to it.
+
+        Not in ``setup``: the trainer does not know yet then which checkpoint it resumes from.
+        """
+        if self.path is not None:
             return
         # The name that the first rank gives it counts.
         self.path = self.logdir / trainer.strategy.broadcast(self._run_name(trainer))

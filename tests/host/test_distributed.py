@@ -1,11 +1,15 @@
 """Two real processes: gathering, losses and checkpoints."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
+from host_internals import mocov3_loss_func, simclr_loss_func
+from omegaconf import OmegaConf
 
-from solo_margins import host
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 
 PROGRAM = '''
 import json
@@ -13,9 +17,12 @@ import sys
 from pathlib import Path
 
 import torch
+from host_internals import concat_all_gather_no_grad, mocov3_loss_func, simclr_loss_func
 from omegaconf import OmegaConf
 
 from solo_margins import host
+from solo_margins.data.datamodule import RunData
+from solo_margins.training.checkpointing import RunCheckpointer
 
 
 class Tiny(torch.nn.Module):
@@ -39,13 +46,13 @@ class Probe(host.pl.Callback):
         indexes = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
         mine = [i for i in range(8) if (i % 4) // 2 == rank]
         share = z[mine].clone().requires_grad_()
-        loss = host.simclr_loss_func(share, indexes[mine], 0.3)
+        loss = simclr_loss_func(share, indexes[mine], 0.3)
         loss.backward()
         gathered = host.gather(torch.full((2, 1), float(rank)))
-        keys = host.concat_all_gather_no_grad(torch.full((2, 1), float(rank)))
+        keys = concat_all_gather_no_grad(torch.full((2, 1), float(rank)))
         q, k = z[:4], z[4:]
         rows = slice(2 * rank, 2 * rank + 2)
-        moco = host.mocov3_loss_func(q[rows], k[rows], 0.2)
+        moco = mocov3_loss_func(q[rows], k[rows], 0.2)
         torch.save(
             {
                 "loss": loss.detach(),
@@ -58,23 +65,22 @@ class Probe(host.pl.Callback):
             Path(sys.argv[2]) / f"rank{rank}.pt",
         )
 
+    def on_fit_end(self, trainer, module):
+        end = {
+            "path": str(checkpointer.last_ckpt),
+            "digest": [float(p.double().sum()) for p in module.parameters()],
+        }
+        Path(sys.argv[2], f"end{trainer.global_rank}.json").write_text(json.dumps(end))
+
 
 host.BaseMethod._BACKBONES["tiny"] = lambda method=None, **kwargs: Tiny()
-cfg = OmegaConf.load(sys.argv[1])
-cfg = host.parse_pretrain_cfg(cfg)
-views = [host.NCropAugmentation(host.build_transform_pipeline("custom", v), v.num_crops)
-         for v in cfg.augmentations]
-dataset = host.prepare_pretrain_dataset(
-    "custom", host.FullTransformPipeline(views), train_data_path=cfg.data.train_path
-)
-_, val = host.prepare_classification_data(
-    "custom", cfg.data.train_path, cfg.data.val_path, batch_size=4, num_workers=0
-)
-checkpointer = host.Checkpointer(cfg, logdir=cfg.checkpoint.dir)
+cfg = host.parse_pretrain_cfg(OmegaConf.load(sys.argv[1]))
+checkpointer = RunCheckpointer(cfg)
 trainer = host.pl.Trainer(
     accelerator="cpu",
     devices=cfg.devices,
-    strategy="ddp",
+    # Forked, so that solo-learn is imported once.
+    strategy="ddp_fork",
     max_epochs=2,
     limit_train_batches=2,
     callbacks=[Probe(), checkpointer],
@@ -85,29 +91,25 @@ trainer = host.pl.Trainer(
 )
 host.pl.seed_everything(0)
 model = host.METHODS[cfg.method](cfg)
-trainer.fit(model, host.prepare_pretrain_dataloader(dataset, 4, 0), val)
-digest = [float(p.double().sum()) for p in model.parameters()]
-Path(sys.argv[2], f"end{trainer.global_rank}.json").write_text(
-    json.dumps({"path": str(checkpointer.last_ckpt), "digest": digest})
-)
+trainer.fit(model, datamodule=RunData(cfg, pretraining=True))
 '''
 
 
 @pytest.fixture
 def two_processes(raw_config, tmp_path, python):
-    from omegaconf import OmegaConf
-
     cfg = raw_config(
         "mocov3_margin",
         "backbone.name=tiny",
         "devices=2",
         "knn_eval.enabled=true",
+        "optimizer.batch_size=4",
         f"checkpoint.dir={tmp_path / 'runs'}",
     )
     OmegaConf.save(cfg, tmp_path / "config.yaml")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    python("-W", "ignore", program, tmp_path / "config.yaml", tmp_path, timeout=240)
+    importable = {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{SUPPORT}"}
+    python("-W", "ignore", program, tmp_path / "config.yaml", tmp_path, env=importable)
     return tmp_path
 
 
@@ -122,12 +124,12 @@ def test_two_processes_train_gather_and_save_as_one(two_processes):
 
     # One process sees the mean of both losses, and its gradient is the mean of both gradients.
     whole = z.clone().requires_grad_()
-    loss = host.simclr_loss_func(whole, torch.arange(4).repeat(2), 0.3)
+    loss = simclr_loss_func(whole, torch.arange(4).repeat(2), 0.3)
     loss.backward()
     assert sum(r["loss"] for r in results).item() / 2 == pytest.approx(loss.item())
     for result in results:
         torch.testing.assert_close(result["gradient"] / 2, whole.grad[result["mine"]])
-    one = host.mocov3_loss_func(z[:4], z[4:], 0.2)
+    one = mocov3_loss_func(z[:4], z[4:], 0.2)
     assert sum(r["moco"] for r in results).item() / 2 == pytest.approx(one.item())
 
     ends = [json.loads((two_processes / f"end{rank}.json").read_text()) for rank in range(2)]

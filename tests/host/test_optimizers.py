@@ -4,7 +4,12 @@ import math
 
 import pytest
 import torch
-from host_forms import only_on_the_release
+from host_internals import (
+    LARS,
+    LinearWarmupCosineAnnealingLR,
+    only_on_the_release,
+    remove_bias_and_norm_from_weight_decay,
+)
 
 from solo_margins import host
 
@@ -37,7 +42,7 @@ def test_lars_takes_the_steps_of_its_formula(shape, exclude, clip, momentum, dec
     expected = naive_lars(start, gradients, 0.3, momentum, decay, 0.02, clip, exclude)
 
     parameter = torch.nn.Parameter(start.clone())
-    optimizer = host.LARS(
+    optimizer = LARS(
         [parameter],
         weight_decay=decay,
         clip_lr=clip,
@@ -94,7 +99,7 @@ def test_warmup_cosine_follows_its_closed_form_for_every_group(warmup, total):
     optimizer = torch.optim.SGD(groups, lr=1.0)
     # The host passes the base rate as the first one when there is no warm-up.
     first = 0.01 if warmup else 1.0
-    scheduler = host.LinearWarmupCosineAnnealingLR(
+    scheduler = LinearWarmupCosineAnnealingLR(
         optimizer, warmup, total, warmup_start_lr=first, eta_min=0.001
     )
     for step in range(total + 1):
@@ -109,7 +114,7 @@ def test_warmup_cosine_follows_its_closed_form_for_every_group(warmup, total):
 @pytest.mark.parametrize("warmup", [4, 2.5, 7])
 def test_a_warmup_of_any_length_stays_between_first_and_base_rate(warmup):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    scheduler = host.LinearWarmupCosineAnnealingLR(optimizer, warmup, 4, warmup_start_lr=0.1)
+    scheduler = LinearWarmupCosineAnnealingLR(optimizer, warmup, 4, warmup_start_lr=0.1)
     for _ in range(6):
         assert 0 <= optimizer.param_groups[0]["lr"] <= 1.0
         optimizer.step()
@@ -141,7 +146,7 @@ def test_the_online_classifier_keeps_its_own_rate(config, loaders, trainer, warm
 
 def test_biases_and_norms_can_be_kept_from_weight_decay():
     layer = torch.nn.Linear(2, 3)
-    groups = host.remove_bias_and_norm_from_weight_decay(
+    groups = remove_bias_and_norm_from_weight_decay(
         [{"name": "layer", "params": layer.parameters(), "lr": 0.5}]
     )
     decayed, others = groups

@@ -256,21 +256,3 @@ def test_untouched_programs_of_the_host_train_and_probe_our_method(
     kept = {key: value for key, value in probed.items() if key.startswith("backbone.")}
     assert kept
     assert all(torch.equal(trained[key], value) for key, value in kept.items())
-
-
-@needs_programs
-def test_an_untouched_program_of_the_host_composes_our_config(installed, python, request):
-    if "editable" in request.node.name:
-        pytest.skip("training composes it as well")
-    out = python(
-        "-W",
-        "ignore",
-        checkout() / "main_pretrain.py",
-        "--config-name",
-        "mocov3_margin.yaml",
-        "--cfg",
-        "job",
-        executable=installed,
-        env=clean(),
-    )
-    assert "method: mocov3_margin" in out

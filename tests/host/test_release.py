@@ -1,14 +1,14 @@
-"""What is particular to the registry's release."""
+"""What is particular to release 1.0.2 from the package registry."""
 
 import pytest
 
 from solo_margins import host
 
-pytestmark = pytest.mark.skipif(host.FORM != "pypi", reason="the installed host is the repository")
+pytestmark = pytest.mark.skipif(host.FORM != "pypi", reason="solo-learn's repository is in use")
 
 
 @pytest.mark.parametrize("name", ["dino", "wmse", "mae", "supcon", "nnclr", "simsiam"])
-def test_a_method_that_the_release_lacks_names_the_form_that_has_it(name):
+def test_a_method_that_the_release_lacks_names_the_version_that_has_it(name):
     assert name not in host.METHODS
     with pytest.raises(NotImplementedError, match=f"'{name}'.*repository") as error:
         host.METHODS[name]
@@ -20,7 +20,7 @@ def test_a_method_that_the_release_lacks_names_the_form_that_has_it(name):
         host.METHODS["nonsense"]
 
 
-def test_a_backbone_that_the_release_lacks_names_the_form_that_has_it(config):
+def test_a_backbone_that_the_release_lacks_names_the_version_that_has_it(config):
     cfg = config("simclr", "backbone.name=convnext_tiny")
     with pytest.raises(NotImplementedError, match=r"convnext_tiny.*repository"):
         host.SimCLR(cfg)

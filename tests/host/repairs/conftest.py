@@ -1,4 +1,4 @@
-"""The repairs of solo-learn's repository form, each tested in a file that knows solo-learn alone.
+"""The repairs of solo-learn's repository, each tested in a file that knows solo-learn alone.
 
 No file here imports anything of ours, and each stands alone: it can be put into solo-learn's own
 suite as it is, where it fails without the repair whose name it has.

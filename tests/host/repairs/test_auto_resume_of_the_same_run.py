@@ -12,10 +12,11 @@ from solo.utils.auto_resumer import AutoResumer
 SETTINGS = {
     "name": "run",
     "method": "mocov3",
-    "method_kwargs": {"temperature": 0.2},
+    "method_kwargs": {"temperature": 0.2, "margins": {"positive_scale": 1.0}},
     "momentum": {"base_tau": 0.99},
     "seed": 5,
-    "data": {"dataset": "custom", "train_path": "images", "fraction": -1},
+    "data": {"dataset": "custom", "train_path": "images", "fraction": -1, "num_workers": 4},
+    "wandb": {"enabled": False, "project": "solo-learn"},
     "augmentations": [{"crop_size": 32}],
     "optimizer": {"name": "sgd", "lr": 0.5, "kwargs": {"momentum": 0.9}},
     "scheduler": {"name": "warmup_cosine", "warmup_epochs": 10},
@@ -53,7 +54,9 @@ def test_the_newest_checkpoint_of_the_same_run_is_found(tmp_path):
     "changes",
     [
         {"seed": 6},
+        {"name": "another name"},
         {"method_kwargs__temperature": 0.1},
+        {"method_kwargs__margins__positive_scale": 20.0},
         {"momentum__base_tau": 0.95},
         {"data__train_path": "others"},
         {"data__fraction": 0.1},
@@ -66,6 +69,20 @@ def test_the_newest_checkpoint_of_the_same_run_is_found(tmp_path):
 def test_another_run_is_not_taken_for_this_one(tmp_path, changes):
     store(tmp_path / "run", 0)
     assert found(tmp_path, **changes) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data__num_workers": 0},
+        {"wandb__enabled": True},
+        {"method_kwargs__margins__positive_scale": 1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_run_that_differs_in_logs_or_speed_alone_is_the_same(tmp_path, changes):
+    checkpoint = store(tmp_path / "run", 0)
+    assert found(tmp_path, **changes)[0] == checkpoint
 
 
 def test_a_broken_configuration_of_another_run_is_skipped(tmp_path, caplog):

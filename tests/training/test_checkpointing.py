@@ -1,0 +1,230 @@
+"""A run's checkpoints: whole or not there, in a folder of its own, in any program that trains.
+
+That all ranks write to one folder is tested in tests/host/test_distributed.py.
+"""
+
+import json
+import re
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from solo_margins import host
+from solo_margins.checkpoints import PREVIOUS, newest_first
+from solo_margins.training.checkpointing import (
+    CheckpointNotWritten,
+    DirectCheckpointIO,
+    RunCheckpointer,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+METHOD = "mocov3_margin"
+OWNERS = ("our program", "a program of solo-learn")
+
+
+@pytest.fixture
+def parsed(raw_config):
+    """A configuration with an interpolation, parsed."""
+
+    def make(*overrides, method=METHOD):
+        cfg = raw_config(method, *overrides)
+        cfg.again = "${seed}"
+        return host.parse_pretrain_cfg(cfg)
+
+    return make
+
+
+def brought_by(owner, cfg):
+    """Return the callback that a program gives its trainer to save checkpoints."""
+    if owner == "our program":
+        return RunCheckpointer(cfg)
+    if host.FORM == "pypi":
+        return host.Checkpointer()
+    return host.Checkpointer(
+        cfg,
+        logdir=f"{cfg.checkpoint.dir}/{cfg.method}",
+        frequency=cfg.checkpoint.frequency,
+        keep_prev=cfg.checkpoint.keep_prev,
+    )
+
+
+@pytest.fixture
+def run(loaders, trainer):
+    """Train one batch an epoch and return the callback that saved the checkpoints."""
+
+    def train(cfg, *callbacks, owner=OWNERS[0], checkpoint=None, **settings):
+        quick = {"limit_train_batches": 1, "limit_val_batches": 0, **settings}
+        lightning = trainer(cfg, [brought_by(owner, cfg), *callbacks], **quick)
+        lightning.fit(host.METHODS[cfg.method](cfg), *loaders(cfg), ckpt_path=checkpoint)
+        [saving] = [c for c in lightning.callbacks if isinstance(c, host.Checkpointer)]
+        return saving
+
+    return train
+
+
+def epoch_of(checkpoint):
+    return torch.load(checkpoint, weights_only=True)["epoch"]
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_run_keeps_its_last_epoch_and_its_configuration(parsed, run, owner, tmp_path, capsys):
+    checkpointer = run(parsed("checkpoint.frequency=4", "max_epochs=6"), owner=owner)
+    assert type(checkpointer) is RunCheckpointer
+    assert checkpointer.path.parent == tmp_path / "runs" / METHOD
+    saved = checkpointer.last_ckpt
+    assert names_in(checkpointer.path) == sorted(["args.json", "logs", saved.name])
+    assert epoch_of(saved) == 5
+    assert f"Checkpoint: {saved}\n" in capsys.readouterr().out
+
+    args = json.loads((checkpointer.path / "args.json").read_text())
+    assert (args["method"], args["run_id"]) == (METHOD, checkpointer.path.name)
+    assert (args["seed"], args["again"], args["wandb_run_id"]) == (5, 5, None)
+
+
+def test_a_name_needs_no_quotes_on_the_command_line(parsed, run):
+    name = run(parsed("max_epochs=1")).last_ckpt.name
+    assert "=" not in name
+    parser = pytest.importorskip("hydra.core.override_parser.overrides_parser")
+    [override] = parser.OverridesParser.create().parse_overrides([f"path={name}"])
+    assert override.value() == name
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_runs_have_folders_of_their_own(parsed, run, owner, tmp_path):
+    cfg = parsed("max_epochs=1")
+    loggers = [host.pl.loggers.CSVLogger(tmp_path / name) for name in "ab"]
+    runs = [run(cfg, owner=owner, logger=logger) for logger in [*loggers, False]]
+    assert len({checkpointer.path for checkpointer in runs}) == 3
+    assert len(list((tmp_path / "runs").glob("*/*/*.ckpt"))) == 3
+
+
+def test_a_chosen_name_is_the_folders(parsed, run, tmp_path):
+    checkpointer = run(parsed("max_epochs=1", "run_id=chosen"))
+    assert checkpointer.path == tmp_path / "runs" / METHOD / "chosen"
+
+
+def test_earlier_checkpoints_can_be_kept(parsed, run):
+    checkpointer = run(parsed("checkpoint.keep_prev=true", "max_epochs=3"))
+    kept = newest_first(checkpointer.path)
+    assert [epoch_of(path) for path in kept] == [2, 1, 0]
+
+
+class Watch(host.pl.Callback):
+    """Notes the checkpoints that are there when an epoch begins, and their epochs."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        [saving] = [c for c in trainer.callbacks if isinstance(c, RunCheckpointer)]
+        files = newest_first(saving.path)
+        self.seen.append([(epoch_of(path), path.name.endswith(PREVIOUS)) for path in files])
+
+
+def test_the_one_before_is_kept_aside_until_the_run_ends(parsed, run):
+    watch = Watch()
+    checkpointer = run(parsed("max_epochs=4"), watch)
+    assert watch.seen == [
+        [],
+        [(0, False)],
+        [(1, False), (0, True)],
+        [(2, False), (1, True)],
+    ]
+    assert newest_first(checkpointer.path) == [checkpointer.last_ckpt]
+
+
+class Obstacle(host.pl.Callback):
+    """Puts a folder where the second checkpoint is to be written."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            [saving] = [c for c in trainer.callbacks if isinstance(c, RunCheckpointer)]
+            name = saving.ckpt_placeholder.format(1)
+            (saving.path / name).with_suffix(".partial").mkdir()
+
+
+def test_a_checkpoint_is_whole_or_not_there(parsed, run, tmp_path):
+    cfg = parsed("max_epochs=3", "run_id=chosen")
+    with pytest.raises(CheckpointNotWritten) as stopped:
+        run(cfg, Obstacle(), plugins=[DirectCheckpointIO()])
+    folder = tmp_path / "runs" / METHOD / "chosen"
+    [kept] = folder.glob("*.ckpt*")
+    assert epoch_of(kept) == 0
+    assert str(stopped.value).endswith(
+        f"cannot be written: Is a directory. The last good one is {kept}."
+    )
+
+
+def test_what_a_killed_process_was_writing_is_removed(parsed, run, tmp_path):
+    cfg = parsed("max_epochs=1", "run_id=chosen")
+    folder = tmp_path / "runs" / METHOD / "chosen"
+    folder.mkdir(parents=True)
+    unfinished = folder / f"{cfg.name}-chosen-ep7.partial"
+    unfinished.write_bytes(b"half")
+    (folder / "another.partial").touch()
+    run(cfg)
+    assert not unfinished.exists()
+    assert (folder / "another.partial").exists()
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_resumed_run_goes_on_in_its_folder(parsed, run, owner, tmp_path):
+    # As a run of 3 epochs that was interrupted after the first.
+    before = run(parsed("max_epochs=3"), owner=owner, max_epochs=1)
+    watch = Watch()
+    resumed = run(parsed("max_epochs=3"), watch, owner=owner, checkpoint=before.last_ckpt)
+    assert resumed.path == before.path
+    assert watch.seen == [[(0, False)], [(1, False), (0, True)]]
+    assert newest_first(resumed.path) == [resumed.last_ckpt]
+    assert epoch_of(resumed.last_ckpt) == 2
+
+
+@pytest.mark.parametrize(
+    "difference",
+    ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25", "name=other"],
+)
+def test_the_checkpoint_of_another_run_starts_a_new_folder(parsed, run, difference):
+    before = run(parsed("max_epochs=2"), max_epochs=1)
+    other = run(parsed("max_epochs=2", difference), checkpoint=before.last_ckpt)
+    assert other.path != before.path
+    assert other.path.parent == before.path.parent
+    assert epoch_of(before.last_ckpt) == 0
+    assert epoch_of(other.last_ckpt) == 1
+
+
+@pytest.mark.parametrize("same", ["data.num_workers=1", "wandb.project=other"])
+def test_a_run_that_differs_in_logs_or_speed_alone_goes_on(parsed, run, same):
+    before = run(parsed("max_epochs=2"), max_epochs=1)
+    resumed = run(parsed("max_epochs=2", same), checkpoint=before.last_ckpt)
+    assert resumed.path == before.path
+
+
+def test_checkpoints_can_be_switched_off(parsed, loaders, trainer, tmp_path):
+    cfg = parsed("max_epochs=1")
+    lightning = trainer(cfg, limit_train_batches=1, limit_val_batches=0)
+    lightning.fit(host.METHODS[METHOD](cfg), *loaders(cfg))
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(host.FORM != "main", reason="release 1.0.2 is given our checkpoints")
+def test_a_run_of_solo_learns_own_keeps_its_names(parsed, run):
+    cfg = parsed("max_epochs=2", method="simclr")
+    checkpointer = run(cfg, owner="a program of solo-learn")
+    assert type(checkpointer) is host.Checkpointer
+    version = checkpointer.path.name
+    assert re.fullmatch(r"offline-\w{8}", version)
+    assert names_in(checkpointer.path) == sorted(["args.json", f"{cfg.name}-{version}-ep=1.ckpt"])
+    args = json.loads((checkpointer.path / "args.json").read_text())
+    assert args["again"] == "${seed}"
+    assert "run_id" not in args
+
+
+def test_a_method_of_solo_learn_in_our_configuration_gets_our_checkpoints(parsed, run):
+    cfg = OmegaConf.merge(parsed("max_epochs=1", method="simclr"), {"run_id": None})
+    assert type(run(cfg, owner="a program of solo-learn")) is RunCheckpointer
