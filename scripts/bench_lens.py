@@ -78,6 +78,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], help="settings of every run")
     arguments = parser.parse_args()
+    if arguments.steps <= LARGEST_DEFAULT_INTERVAL:
+        parser.error(f"--steps must be above {LARGEST_DEFAULT_INTERVAL}, got {arguments.steps}")
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
     every = LARGEST_DEFAULT_INTERVAL
