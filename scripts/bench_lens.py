@@ -84,8 +84,8 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     every = LARGEST_DEFAULT_INTERVAL
     print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads, "
-        f"one observation every {every} steps"
+        f"solo-learn: {host.form()} version, torch {torch.__version__}, "
+        f"{arguments.threads} threads, one observation every {every} steps"
     )
     for config in ("mocov3_margin.yaml", "simclr_margin.yaml", "byol_curv.yaml"):
         with tempfile.TemporaryDirectory() as folder:
