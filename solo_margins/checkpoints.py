@@ -22,8 +22,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.same_run import are_the_same_run
 
+# Ends the name of the checkpoint before the newest, after .ckpt.
 PREVIOUS = ".previous"
-"""Ends the name of the checkpoint before the newest, after ``.ckpt``."""
 ENDINGS = (".ckpt", ".pth", ".pt")
 
 log = logging.getLogger("solo_margins.checkpoints")

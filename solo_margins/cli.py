@@ -14,8 +14,8 @@ from typing import Any
 
 from solo_margins.multirun import Job, as_single_run, current_job
 
+# Exit code of a process that a signal has ended, less the signal's number, as shells have it.
 EXIT_BY_SIGNAL = 128
-"""Exit code of a process that a signal has ended, less the signal's number, as shells have it."""
 
 
 class SetupError(ValueError):

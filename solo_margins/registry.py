@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
+# Name in METHODS to module:class.
 OUR_METHODS = {
     "mocov3_margin": "solo_margins.methods.mocov3_margin:MoCoV3Margin",
     "simclr_margin": "solo_margins.methods.simclr_margin:SimCLRMargin",
@@ -31,10 +32,9 @@ OUR_METHODS = {
     "nnbyol_curv": "solo_margins.methods.nnbyol_curv:NNBYOLCurv",
     "wmse_curv": "solo_margins.methods.wmse_curv:WMSECurv",
 }
-"""Name in ``METHODS`` to ``module:class``."""
 
+# Marks a hook of solo-learn's that our callbacks come in by.
 OPENED = "_of_solo_margins"
-"""Marks a hook of solo-learn's that our callbacks come in by."""
 
 _registering = False
 

@@ -33,7 +33,7 @@ from solo_margins.same_run import defining_settings, run_id
 __all__ = ["Record", "append", "check_appendable", "defining_settings", "latest", "read", "run_id"]
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -61,7 +61,7 @@ class Record:
     seconds: float = math.nan
     versions: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
-    finished: str = field(default_factory=_now)
+    finished: str = field(default_factory=now)
     id: str = ""
 
     def __post_init__(self) -> None:

@@ -7,12 +7,10 @@ from a seed of the run, the epoch and the rank.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +18,6 @@ from omegaconf import DictConfig
 
 from solo_margins import host
 from solo_margins.config import setting
-from solo_margins.data import class_folders
 from solo_margins.data.deterministic import PIPELINE, EpochBatches, derive_seed
 from solo_margins.data.folders import Samples
 from solo_margins.data.image_files import UnreadableImage, read_image
@@ -29,15 +26,15 @@ from solo_margins.data.image_spec import ImageSpec, all_views
 DEVICES = ("gpu", "cpu")
 SECONDS_OF_SEARCH = 60.0
 
+# How images are decoded for the GPU; the sizes are those that solo-learn reserves.
 ON_GPU: dict[str, Any] = {
     "device": "mixed",
     "device_memory_padding": 211025920,
     "host_memory_padding": 140544512,
 }
-"""How images are decoded for the GPU; the sizes are those that solo-learn reserves."""
 
+# DALI's operators: from images to the views of a batch.
 Augment = Callable[[Any], Sequence[Any]]
-"""DALI's operators: from images to the views of a batch."""
 
 
 def require_dali() -> None:
@@ -199,11 +196,11 @@ def is_from_dali(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "Critical error in pipeline" in str(error)
 
 
-def explanation(error: BaseException, folders: Iterable[Any]) -> str | None:
+def explanation(error: BaseException, files: Iterable[str]) -> str | None:
     """Return one sentence about an image that DALI could not read, None for any other error.
 
-    DALI names a file that it cannot open, but not one that it cannot decode: the folders are
-    searched for that one.
+    DALI names a file that it cannot open, but not one that it cannot decode: that one is
+    searched among the files.
     """
     text = str(error)
     unopened = re.search(r"(?:File mapping failed|[Oo]pen[^:\n]*): (.+)", text)
@@ -216,26 +213,20 @@ def explanation(error: BaseException, folders: Iterable[Any]) -> str | None:
         return None
     reason = re.search(r"encountered:\s+(.+)", text)
     summary = f"DALI cannot decode an image ({reason[1].strip() if reason else 'unknown reason'})"
-    unreadable = _first_unreadable(folders)
+    unreadable = _first_unreadable(files)
     if unreadable is not None:
         return f"{summary}: {unreadable.rstrip('.')}; repair or remove it."
     return f"{summary}, and does not name it; data.format=image_folder would."
 
 
-def _first_unreadable(folders: Iterable[Any]) -> str | None:
+def _first_unreadable(files: Iterable[str]) -> str | None:
     """Return what PIL says about the first image that it cannot read, None if there is none."""
     stop = time.monotonic() + SECONDS_OF_SEARCH
-    for folder in folders:
-        if folder is None or not Path(folder).is_dir():
-            continue
-        classes = dict.fromkeys(class_folders.folders_in(folder), 0)
-        files = [os.path.join(folder, name) for name in class_folders.images_in(folder)]
-        files += [file for file, _ in class_folders.labelled_images(folder, classes)]
-        for file in files:
-            try:
-                read_image(file)
-            except UnreadableImage as error:
-                return str(error)
-            if time.monotonic() > stop:
-                return None
+    for file in files:
+        try:
+            read_image(file)
+        except UnreadableImage as error:
+            return str(error)
+        if time.monotonic() > stop:
+            break
     return None

@@ -33,8 +33,8 @@ from solo_margins.data.workers import ignore_group_signals
 from solo_margins.host.detect import host_folder
 from solo_margins.host.lightning import pl
 
+# Pretraining with data.fraction uses the same images whatever the seed, as in solo-learn.
 PRETRAINING_FRACTION_SEED = 42
-"""Pretraining with ``data.fraction`` uses the same images whatever the seed, as in solo-learn."""
 
 
 class RunData(pl.LightningDataModule):
@@ -81,9 +81,9 @@ class RunData(pl.LightningDataModule):
         return [self.train, *([] if self.validation is None else [self.validation])]
 
     @property
-    def folders(self) -> list[Path | None]:
-        """The folders of images, for the explanation of an error of DALI."""
-        return [path_setting(self.cfg, "train_path"), path_setting(self.cfg, "val_path")]
+    def files(self) -> list[str]:
+        """The files of the training images, for the explanation of an error of DALI."""
+        return [sample[0] for sample in self.train.dataset]
 
 
 def classifier_images(cfg: DictConfig) -> tuple[Any, Any]:
@@ -154,8 +154,8 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     )
 
 
-FORMATS = {"image_folder": _pil_batches, "h5": _pil_batches, "dali": _dali_batches}
-"""Makers of training batches, by ``data.format``: (cfg, images, pretraining) to a loader."""
+# Makers of training batches, by data.format: (cfg, images, pretraining) to a loader.
+FORMATS = {"image_folder": _pil_batches, "dali": _dali_batches}
 
 
 def _refuse_too_few(images: int, cfg: DictConfig) -> None:
@@ -189,8 +189,6 @@ def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
 
 def _stored_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
     """Return all images of a path of the configuration, as they are stored."""
-    if cfg.data.format == "h5":
-        return _h5_images(cfg, key)
     if cfg.data.dataset in TORCHVISION_FILES:
         # Without a path solo-learn keeps downloaded data in a folder of its own.
         train = path_setting(cfg, "train_path") or host_folder() / "datasets"
@@ -219,23 +217,6 @@ def _folder(cfg: DictConfig, key: str) -> Path:
     if not folder.is_dir():
         raise ValueError(f"data.{key}={folder} is not an existing folder (seen from {Path.cwd()}).")
     return folder
-
-
-def _h5_images(cfg: DictConfig, key: str) -> Any:
-    if host.FORM == "pypi":
-        raise NotImplementedError(
-            "data.format=h5 is not in solo-learn 1.0.2 from the package registry; "
-            "solo-learn's repository (1.0.6 or later) has it."
-        )
-    path = path_setting(cfg, key)
-    if path is None or not path.is_file():
-        raise ValueError(f"data.{key}={path} is not an existing file (seen from {Path.cwd()}).")
-    paths = {"train_data_path": path, "val_data_path": path}
-    loader, _ = host.prepare_classification_data(
-        cfg.data.dataset, **paths, data_format="h5", num_workers=0
-    )
-    loader.dataset.transform = None
-    return loader.dataset
 
 
 def _loader(images: Any, batch_size: int, num_workers: int, **settings: Any) -> DataLoader[Any]:

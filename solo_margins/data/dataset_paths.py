@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import args_file, check_exists, read_settings
@@ -21,8 +22,6 @@ from solo_margins.data.digits import digits_folder
 from solo_margins.data.label_fraction import check_fraction
 from solo_margins.host.image_statistics import STATISTICS
 
-PREPARE_TINYIMAGENET = "python scripts/prepare_tinyimagenet.py"
-
 
 @dataclass(frozen=True)
 class NamedData:
@@ -30,13 +29,13 @@ class NamedData:
 
     title: str
     classes: int
+    # What to download, and where from.
     source: str
-    """What to download, and where from."""
     unpacking: str = "unpack it"
+    # data.dataset when it is stored as an image folder.
     dataset: str = "custom"
-    """``data.dataset`` when it is stored as an image folder."""
+    # Folder of torchvision's files; data.dataset is then the name of the data set.
     files: str | None = None
-    """Folder of torchvision's files; ``data.dataset`` is then the name of the data set."""
 
     def missing(self, reason: str) -> str:
         """Return one sentence that says how to get the images."""
@@ -52,54 +51,20 @@ class NamedData:
         return sentence + "."
 
 
-CIFAR = "from https://www.cs.toronto.edu/~kriz/cifar.html"
-IMAGENET = "from https://www.image-net.org/download.php"
-
+# Data sets that papers use, by data.name.
 NAMED = {
-    "cifar10": NamedData(
-        "CIFAR-10", 10, f"cifar-10-python.tar.gz {CIFAR}", files="cifar-10-batches-py"
-    ),
-    "cifar100": NamedData(
-        "CIFAR-100", 100, f"cifar-100-python.tar.gz {CIFAR}", files="cifar-100-python"
-    ),
-    "stl10": NamedData(
-        "STL-10",
-        10,
-        "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/",
-        files="stl10_binary",
-    ),
-    "tinyimagenet": NamedData(
-        "Tiny ImageNet",
-        200,
-        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        unpacking=f"convert it by `{PREPARE_TINYIMAGENET} tiny-imagenet-200.zip <folder>`",
-    ),
-    "imagenet": NamedData(
-        "ImageNet",
-        1000,
-        f"ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar {IMAGENET}",
-        unpacking="unpack them into a folder for each class",
-        dataset="imagenet",
-    ),
-    "imagenet100": NamedData(
-        "ImageNet-100",
-        100,
-        f"ImageNet {IMAGENET}",
-        unpacking="keep 100 of its class folders, such as those that solo-learn lists in "
-        "solo/data/dataset_subset/imagenet100_classes.txt",
-        dataset="imagenet100",
-    ),
+    name: NamedData(**entry)
+    for name, entry in yaml.safe_load(Path(__file__).with_name("named.yaml").read_text()).items()
 }
-"""Data sets that papers use, by ``data.name``."""
 
+# Values of data.dataset that torchvision's own data sets read.
 TORCHVISION_FILES = tuple(name for name, data in NAMED.items() if data.files is not None)
-"""Values of ``data.dataset`` that torchvision's own data sets read."""
 
+# Every data.name of our configurations; others are not ours.
 OURS = (*NAMED, "digits", "folder")
-"""Every ``data.name`` of our configurations; others are not ours."""
 
+# Values of data.on_error: what to do about an image that cannot be read.
 ON_ERROR = ("raise", "skip")
-"""Values of ``data.on_error``: what to do about an image that cannot be read."""
 
 
 def resolve(cfg: DictConfig, pretraining: bool) -> None:
@@ -120,8 +85,6 @@ def resolve(cfg: DictConfig, pretraining: bool) -> None:
     _check_on_error(cfg)
     if data_fraction(cfg) is not None:
         check_fraction(data_fraction(cfg))
-    if setting(cfg, "data.format") == "h5":
-        return
     name = setting(cfg, "data.name")
     if name in NAMED:
         _resolve_named(cfg, name)
@@ -199,7 +162,8 @@ def _refuse_as_downloaded(path: Path) -> None:
     if archive is not None:
         raise ValueError(
             f"{archive} is Tiny ImageNet as downloaded: convert it to image folders by "
-            f"`{PREPARE_TINYIMAGENET} {archive} <folder>` and use data.train_path=<folder>."
+            f"`python scripts/prepare_tinyimagenet.py {archive} <folder>` and use "
+            "data.train_path=<folder>."
         )
 
 
@@ -338,8 +302,8 @@ def _write_classes(cfg: DictConfig, number: int) -> None:
 
 # data of a pretraining checkpoint
 
+# Settings of data that say which images there are and how they are read.
 HOW = ("name", "dataset", "format", "download", "unlabelled_folder", "num_workers")
-"""Settings of ``data`` that say which images there are and how they are read."""
 
 WHERE = ("train_path", "val_path")
 

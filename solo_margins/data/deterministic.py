@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from solo_margins.data.workers import ignore_group_signals
 
+# Purposes of random numbers; each has its own stream.
 ORDER, IMAGE, STEP, EPOCH, PIPELINE = range(5)
-"""Purposes of random numbers; each has its own stream."""
 
 
 def derive_seed(*numbers: int) -> int:
@@ -68,8 +68,8 @@ class EpochBatches:
         self.dataset = dataset
         self.batch_size = batch_size
         self.seed = seed
+        # Knows the position in the run, and the ranks; without it there is one rank.
         self.trainer: Any = None
-        """Knows the position in the run, and the ranks; without it there is one rank."""
 
     def ranks(self) -> tuple[int, int]:
         """Return the rank of this process and the number of ranks."""

@@ -16,13 +16,13 @@ from solo_margins.data import class_folders
 from solo_margins.data.dataset_paths import NAMED
 from solo_margins.data.image_files import UnreadableImage, read_image
 
+# Unreadable images in a row after which on_error="skip" gives up.
 ATTEMPTS = 100
-"""Unreadable images in a row after which ``on_error="skip"`` gives up."""
 
 log = logging.getLogger("solo_margins.data")
 
+# File and label of every image; the label −1 means that there is none.
 Samples = list[tuple[str, int]]
-"""File and label of every image; the label −1 means that there is none."""
 
 
 def labelled_files(

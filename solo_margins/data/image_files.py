@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+# File extensions of images: those of torchvision and .gif.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-"""File extensions of images: those of torchvision and ``.gif``."""
 
 
 class UnreadableImage(ValueError):

@@ -28,10 +28,10 @@ class ImageSpec:
     # The defaults for training a classifier are the convention of ImageNet.
     crop_min_scale: float = 0.08
     flip_prob: float = 0.5
+    # One of our configurations names mean and standard deviation itself.
     names_statistics: bool = False
-    """One of our configurations names mean and standard deviation itself."""
+    # Validation resizes to size without cutting off a border.
     validates_whole_image: bool = False
-    """Validation resizes to ``size`` without cutting off a border."""
 
     def transforms(self) -> tuple[Any, Any]:
         """Return the transforms for training a classifier (crops) and validating it (centre)."""
@@ -66,6 +66,7 @@ class ImageSpec:
 CIFAR = ImageSpec(32, STATISTICS["cifar10"][0], (0.247, 0.243, 0.261))
 IMAGENET = ImageSpec(224, IMAGENET_MEAN, IMAGENET_STD)
 
+# What solo-learn shows a classifier, by data set, whatever is configured.
 SOLO_LEARNS_OWN = {
     "cifar10": CIFAR,
     "cifar100": CIFAR,
@@ -74,10 +75,9 @@ SOLO_LEARNS_OWN = {
     "imagenet": IMAGENET,
     "custom": IMAGENET,
 }
-"""What solo-learn shows a classifier, by data set, whatever is configured."""
 
+# Image size of solo-learn's own validation, by data set.
 NATIVE_SIZE = {dataset: spec.size for dataset, spec in SOLO_LEARNS_OWN.items()}
-"""Image size of solo-learn's own validation, by data set."""
 
 
 def image_spec(cfg: DictConfig) -> ImageSpec | None:

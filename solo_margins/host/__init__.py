@@ -34,7 +34,6 @@ INTERFACE = (
     "FullTransformPipeline",
     "build_transform_pipeline",
     "build_transform_pipeline_dali",
-    "prepare_classification_data",  # of the repository only, for h5 files
     "use_classification_transforms",  # of the repository only, for its argparse programs
     # training
     "Checkpointer",

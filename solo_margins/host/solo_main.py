@@ -8,7 +8,6 @@ from omegaconf import DictConfig
 from solo.args.linear import parse_cfg as parse_linear_cfg
 from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 from solo.data import classification_dataloader
-from solo.data.classification_dataloader import prepare_data as prepare_classification_data
 from solo.data.pretrain_dataloader import (
     FullTransformPipeline,
     NCropAugmentation,

@@ -26,11 +26,11 @@ from solo_margins.training.checkpointing import RunCheckpointer
 from solo_margins.training.interruption import InterruptGuard
 from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
 
+# Name of the list of unreadable images in a run's folder.
 SKIPPED_FILE = "skipped_images.txt"
-"""Name of the list of unreadable images in a run's folder."""
 
+# What random numbers are drawn for; each has a stream of its own.
 STEP, EPOCH = 2, 3
-"""What random numbers are drawn for; each has a stream of its own."""
 
 log = logging.getLogger("solo_margins.data")
 

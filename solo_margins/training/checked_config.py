@@ -9,12 +9,11 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
@@ -22,40 +21,49 @@ from solo_margins.backbones import complaint_about
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import read, setting
+from solo_margins.data.dali import device_of
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
 from solo_margins.lens.settings import LensSettings
+from solo_margins.losses.checks import POSITIVE, Range, require_number
 from solo_margins.losses.margins import Margins
+from solo_margins.methods.settings import MarginSettings
 from solo_margins.methods.variants import settle_variant
 from solo_margins.recipes import RECIPES
 from solo_margins.registry import OUR_METHODS
 from solo_margins.training.nonfinite import GuardSettings
-from solo_margins.training.ranges import check_numbers
 
+# Data sets that torchvision cannot download.
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
-"""Data sets that torchvision cannot download."""
 
 KNOWN_LOGGERS = ("csv", "tensorboard")
 
+# What optimizer.kwargs may hold, by optimizer.name.
 OPTIMIZER_SETTINGS = {
     "sgd": {"momentum", "dampening", "nesterov"},
     "lars": {"momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"},
     "adam": {"betas", "eps", "amsgrad"},
     "adamw": {"betas", "eps", "amsgrad"},
 }
-"""What ``optimizer.kwargs`` may hold, by ``optimizer.name``."""
 
-NEUTRAL = {
-    "polarization": {"weight": 0, "lower": ..., "upper": ...},
-    "negatives": {"kind": "standard", "tau_plus": ..., "beta": ...},
+# Settings that must be numbers; null leaves one to whoever has a default.
+COUNTS = """max_epochs num_nodes accumulate_grad_batches log_every_n_steps check_val_every_n_epoch
+    checkpoint.frequency optimizer.batch_size knn_eval.k method_kwargs.proj_hidden_dim
+    method_kwargs.proj_output_dim method_kwargs.pred_hidden_dim method_kwargs.queue_size"""
+SIZES = "seed data.num_workers"
+RATES = """gradient_clip_val optimizer.lr optimizer.classifier_lr optimizer.weight_decay
+    scheduler.warmup_epochs scheduler.warmup_start_lr scheduler.min_lr momentum.base_tau
+    momentum.final_tau"""
+
+# Settings of margin methods, besides those of MarginSettings, that solo-learn's own do not read.
+SWITCHED_OFF = {
     "symmetric": True,
     "proj_batch_norm": False,
     "proj_last_batch_norm": False,
     "scale_by_temperature": True,
     "freeze_patch_embedding": False,
 }
-"""Settings of margin methods in ``method_kwargs``, switched off; ``...`` is any value."""
 
 
 def checked(cfg: DictConfig) -> DictConfig:
@@ -136,8 +144,9 @@ def _fill_from_pretraining(cfg: DictConfig, trained: DictConfig) -> None:
 def _complete(cfg: DictConfig, model: Any) -> None:
     """Check what pretraining and probing share, and fill in what solo-learn has no default for."""
     _check_names(cfg, model)
-    check_numbers(cfg)
-    _check_dali(cfg)
+    _check_numbers(cfg)
+    if setting(cfg, "data.format") == "dali":
+        device_of(cfg)
     for key, default in (
         ("name", setting(cfg, "method", "linear")),
         ("data.num_workers", 4),
@@ -199,7 +208,6 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
 def _check_paths(cfg: DictConfig, *keys: str) -> None:
     """Check that the data are where the configuration says."""
     needed = cfg.data.dataset in PATHS_NEEDED
-    is_file = setting(cfg, "data.format") == "h5"
     for key in keys:
         path = setting(cfg, key)
         if path is None:
@@ -207,22 +215,8 @@ def _check_paths(cfg: DictConfig, *keys: str) -> None:
                 raise ValueError(f"{key} has no value: name the folder of images, {key}=<folder>.")
             continue
         # Where torchvision downloads to need not exist yet.
-        if needed and not (Path(path).is_file() if is_file else Path(path).is_dir()):
-            kind = "file" if is_file else "folder"
-            raise ValueError(f"{key}={path} is not an existing {kind} (seen from {os.getcwd()}).")
-
-
-def _check_dali(cfg: DictConfig) -> None:
-    """Check that DALI finds the device that it is to run on."""
-    if setting(cfg, "data.format") != "dali":
-        return
-    device = setting(cfg, "dali.device", "gpu")
-    check_choice("dali.device", device, ("cpu", "gpu"))
-    if device == "gpu" and not torch.cuda.is_available():
-        raise ValueError(
-            "dali.device=gpu needs a CUDA device, and there is none: use dali.device=cpu, or "
-            "data.format=image_folder."
-        )
+        if needed and not Path(path).is_dir():
+            raise ValueError(f"{key}={path} is not an existing folder (seen from {os.getcwd()}).")
 
 
 def refuse_unread_settings(cfg: DictConfig) -> None:
@@ -231,11 +225,8 @@ def refuse_unread_settings(cfg: DictConfig) -> None:
     if method not in host.SOLO_METHODS:
         # A fork's own method may have settings that are called alike.
         return
-    kwargs: Any = setting(cfg, "method_kwargs", {})
-    unread = [f"method_kwargs.{key}" for key in _switched_on(kwargs)]
-    if setting(cfg, "margins") is not None:
-        unread.append("margins")
-    if not unread:
+    unread = "margins" if setting(cfg, "margins") is not None else _unread_setting(cfg)
+    if unread is None:
         return
     advice = "remove it"
     for ours in OUR_METHODS:
@@ -244,32 +235,39 @@ def refuse_unread_settings(cfg: DictConfig) -> None:
                 f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
                 f"variant=baseline is {method} without margins"
             )
-    raise ValueError(f"method={method} does not read {unread[0]}: {advice}.")
+    raise ValueError(f"method={method} does not read {unread}: {advice}.")
 
 
-def _switched_on(kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield settings of margin methods that are not switched off."""
-    for group, off in {"margins": asdict(Margins()), **NEUTRAL}.items():
-        value = kwargs.get(group)
-        if isinstance(value, Mapping) and isinstance(off, Mapping):
-            for name, inner in value.items():
-                if not _is_neutral(inner, off.get(name)):
-                    yield f"{group}.{name}"
-        elif not _is_neutral(value, off):
-            yield group
-    schedules = kwargs.get("schedules") or {}
-    if not isinstance(schedules, Mapping):
-        yield "schedules"
-        return
-    for field, schedule in schedules.items():
-        values = schedule.values() if isinstance(schedule, Mapping) else [schedule]
-        if any(value is not None for value in values):
-            yield f"schedules.{field}"
+def _unread_setting(cfg: DictConfig) -> str | None:
+    """Return the first setting of margin methods that is not switched off, None without one."""
+    settings = MarginSettings.read(cfg)
+    for field in fields(Margins):
+        if getattr(settings.margins, field.name) != field.default:
+            return f"method_kwargs.margins.{field.name}"
+    if settings.polarization.weight:
+        return "method_kwargs.polarization.weight"
+    if settings.negatives.kind != "standard":
+        return "method_kwargs.negatives.kind"
+    for field_name in settings.schedules:
+        return f"method_kwargs.schedules.{field_name}"
+    for key, off in SWITCHED_OFF.items():
+        if setting(cfg, f"method_kwargs.{key}", off) != off:
+            return f"method_kwargs.{key}"
+    return None
 
 
-def _is_neutral(value: Any, off: Any) -> bool:
-    # Infinity may be a word: .inf or inf.
-    return value is None or off in (..., value) or str(value).lstrip(".").lower() == str(off)
+def _check_numbers(cfg: DictConfig) -> None:
+    for keys, low, is_whole in ((COUNTS, 1, True), (SIZES, 0, True), (RATES, 0, False)):
+        for key in keys.split():
+            value = setting(cfg, key)
+            if value is not None:
+                kind = "a whole number" if is_whole else "a number"
+                require_number(key, value, Range(f"{kind} of at least {low}", low=low))
+                if is_whole and value != int(value):
+                    raise ValueError(f"{key} must be a whole number, got {value!r}.")
+    require_number("max_steps", setting(cfg, "max_steps", -1), Range("-1 or more", low=-1))
+    temperature = setting(cfg, "method_kwargs.temperature", 1.0)
+    require_number("method_kwargs.temperature", temperature, POSITIVE)
 
 
 def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:

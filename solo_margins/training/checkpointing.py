@@ -57,8 +57,8 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         self.logdir = Path(cfg.checkpoint.dir) / kind_of(cfg)
         self.frequency: int = cfg.checkpoint.frequency
         self.keep_prev: bool = cfg.checkpoint.keep_prev
+        # The run's folder, known when fitting starts.
         self.path: Path | None = None
-        """The run's folder, known when fitting starts."""
         self.last_ckpt: Path | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:

@@ -16,14 +16,15 @@ from solo_margins.checkpoints import newest_checkpoint, reason_of
 from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
 from solo_margins.data import dali
+from solo_margins.data.datamodule import RunData
 from solo_margins.data.image_files import UnreadableImage
 from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.training.checkpointing import CheckpointNotWritten
 from solo_margins.training.nonfinite import NonFiniteError
 from solo_margins.training.run_folder import Run
 
+# What the system says of a disk that takes no more.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""What the system says of a disk that takes no more."""
 
 
 def check_writable(cfg: DictConfig, run: Run) -> None:
@@ -43,7 +44,7 @@ def check_writable(cfg: DictConfig, run: Run) -> None:
 
 
 @contextmanager
-def run_errors(trainer: Any, cfg: DictConfig, run: Run) -> Iterator[None]:
+def run_errors(trainer: Any, data: RunData, run: Run) -> Iterator[None]:
     """Turn what broken images, numbers and disks raise during a run into one sentence."""
     try:
         yield
@@ -57,20 +58,19 @@ def run_errors(trainer: Any, cfg: DictConfig, run: Run) -> Iterator[None]:
         explanation = _disk_error(error, run)
         if explanation is not None:
             raise explanation from error
-        sentence = _sentence_for(error, cfg)
+        sentence = _sentence_for(error, data)
         if sentence is None:
             raise
         _end_helpers(trainer)
         raise SetupError(sentence) from error
 
 
-def _sentence_for(error: Exception, cfg: DictConfig) -> str | None:
+def _sentence_for(error: Exception, data: RunData) -> str | None:
     if re.search("Connection (closed|reset) by peer", str(error)):
         return "Another rank exited; see its output."
     if not dali.is_from_dali(error):
         return None
-    folders = [setting(cfg, "data.train_path"), setting(cfg, "data.val_path")]
-    return dali.explanation(error, folders)
+    return dali.explanation(error, data.files)
 
 
 def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:

@@ -27,8 +27,8 @@ class InterruptGuard(pl.Callback):
 
     def __init__(self) -> None:
         super().__init__()
+        # The signal that the run is to stop for, if there was one.
         self.signal: int | None = None
-        """The signal that the run is to stop for, if there was one."""
         self._process = os.getpid()
         self._trainer: Any = None
         self._before: dict[int, Any] = {}

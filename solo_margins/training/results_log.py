@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig)
         planned = _plan(kind, cfg)
         # All ranks must decide alike: the first one has decided to run before it starts the others.
         is_decided = RUN_ID_VARIABLE in os.environ
-        done = _finished(file, planned) if skips and not is_decided else None
+        done = _finished(file).get(planned.id) if skips and not is_decided else None
         if done is not None:
             print(_farewell(file, done, planned), flush=True)
             return _as_result(done)
@@ -82,21 +83,11 @@ def _pretraining(checkpoint: Path, args: dict[str, Any]) -> dict[str, Any]:
     name = epoch.group(1) if epoch else checkpoint.stem
     if args:
         return {**defining_settings(args), "checkpoint": name}
-    return {"checkpoint": name, "sha256": _digest(checkpoint)}
+    return {"checkpoint": name, "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest()}
 
 
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _finished(file: str, planned: results.Record) -> results.Record | None:
-    if not Path(file).exists():
-        return None
-    return results.latest(results.read(file)).get(planned.id)
+def _finished(file: str) -> dict[str, results.Record]:
+    return results.latest(results.read(file)) if Path(file).exists() else {}
 
 
 def _farewell(file: str, done: results.Record, planned: results.Record) -> str:
@@ -128,12 +119,11 @@ def _record(planned: results.Record, result: RunResult, seconds: float) -> resul
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,
         "resumed_from": str(result.resumed_from) if result.resumed_from else None,
     }
-    return results.Record(
-        kind=planned.kind,
-        settings=planned.settings,
-        host=planned.host,
+    return replace(
+        planned,
         figures=result.metrics,
         seconds=seconds,
         versions=versions(),
         details=details,
+        finished=results.now(),
     )

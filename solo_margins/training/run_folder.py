@@ -22,8 +22,8 @@ from solo_margins.checkpoints import (
 from solo_margins.cli import is_helper_process
 from solo_margins.config import setting
 
+# Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
-"""Tells the other ranks of a run the name that the first one chose."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class Run:
 class RunResult:
     """What a run leaves behind."""
 
+    # The run's folder: checkpoints, args.json and logs/.
     folder: Path
-    """The run's folder: checkpoints, ``args.json`` and ``logs/``."""
+    # The last checkpoint, or None if none was saved.
     checkpoint: Path | None
-    """The last checkpoint, or None if none was saved."""
+    # The last value of every metric that was logged.
     metrics: dict[str, float] = field(default_factory=dict)
-    """The last value of every metric that was logged."""
+    # The checkpoint that the run was continued from, if any.
     resumed_from: Path | None = None
-    """The checkpoint that the run was continued from, if any."""
+    # The results file said that it was finished: nothing was run now.
     is_skipped: bool = False
-    """The results file said that it was finished: nothing was run now."""
 
 
 def kind_of(cfg: DictConfig) -> str:

@@ -24,8 +24,8 @@ from solo_margins.training.checkpointing import DirectCheckpointIO, RunCheckpoin
 from solo_margins.training.error_messages import check_writable, run_errors
 from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run, RunResult, choose_run
 
+# Arguments of the trainer that a configuration cannot set.
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
-"""Arguments of the trainer that a configuration cannot set."""
 
 
 def train(cfg: DictConfig, model: Any) -> RunResult:
@@ -54,16 +54,15 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
     _announce(trainer, cfg, run)
     _announce_accumulation(trainer, cfg, model)
     try:
-        with run_errors(trainer, cfg, run), safe_loading(), warnings.catch_warnings():
+        with run_errors(trainer, data, run), safe_loading(), warnings.catch_warnings():
             # solo-learn's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             # Lightning does not know loaders that find their place by themselves.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
             trainer.fit(model, datamodule=data, ckpt_path=run.resumed_from)
-            if run.resumed_from is not None and not trainer.callback_metrics:
+            if run.resumed_from and data.val_dataloader() and not trainer.callback_metrics:
                 # It was ended after its last step: nothing is left to train, but to measure.
-                if data.val_dataloader():
-                    trainer.validate(model, datamodule=data, verbose=False)
+                trainer.validate(model, datamodule=data, verbose=False)
     finally:
         os.environ.pop(RUN_ID_VARIABLE, None)
     checkpoint = _last_checkpoint(trainer, run)
