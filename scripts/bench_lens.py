@@ -78,12 +78,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], help="settings of every run")
     arguments = parser.parse_args()
+    if arguments.steps <= LARGEST_DEFAULT_INTERVAL:
+        parser.error(f"--steps must be above {LARGEST_DEFAULT_INTERVAL}, got {arguments.steps}")
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
     every = LARGEST_DEFAULT_INTERVAL
     print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads, "
-        f"one observation every {every} steps"
+        f"solo-learn: {host.form()} version, torch {torch.__version__}, "
+        f"{arguments.threads} threads, one observation every {every} steps"
     )
     for config in ("mocov3_margin.yaml", "simclr_margin.yaml", "byol_curv.yaml"):
         with tempfile.TemporaryDirectory() as folder:

@@ -238,13 +238,13 @@ def test_damaged_checkpoints_are_one_sentence(pretrained, tmp_path):
 
 
 def test_the_environment_is_left_as_it_was(monkeypatch):
-    monkeypatch.setenv(checkpoints.OPPOSITE, "1")
-    monkeypatch.delenv(checkpoints.FORCE, raising=False)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", raising=False)
     with checkpoints.safe_loading():
-        assert os.environ[checkpoints.FORCE] == "1"
-        assert checkpoints.OPPOSITE not in os.environ
-    assert checkpoints.FORCE not in os.environ
-    assert os.environ[checkpoints.OPPOSITE] == "1"
+        assert os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] == "1"
+        assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" not in os.environ
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+    assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1"
 
 
 # network

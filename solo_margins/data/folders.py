@@ -66,8 +66,7 @@ class ImageFiles(Dataset[Any]):
         self.samples = samples
         self.targets = [label for _, label in samples]
         self.transform = transform
-        self.reported = 0
-        """Number of skipped images in the last report."""
+        self.reported = 0  # skipped images in the last report
         # In memory that all workers share: each skipped image is logged once, and the main process
         # knows all of them.
         self.is_skipped = None
@@ -158,6 +157,15 @@ def torchvision_files(
     except (RuntimeError, FileNotFoundError) as error:
         reason = f"its files in {root} are absent, incomplete or damaged"
         raise ValueError(data.missing(reason)) from error
+
+
+def file_of(images: Any, index: int) -> str | None:
+    """Return the file of an image in a data set, None where it is not read from image files."""
+    while hasattr(images, "dataset"):
+        # A subset has other indexes than the data set that it is of.
+        index = getattr(images, "indices", range(len(images)))[index]
+        images = images.dataset
+    return images.samples[index][0] if isinstance(images, ImageFiles) else None
 
 
 # skipped images

@@ -293,7 +293,7 @@ def test_processes_decide_alike(spoiled, start, finish, tmp_path, action):
         return
     assert done.code == 1, done.err
     [line] = [line for line in done.err.splitlines() if line.startswith("Error")]
-    assert "in process 1" in line
+    assert "on rank 1" in line
     assert "the method's loss" in line
     seen = json.loads((folder / "nonfinite-step1.json").read_text())
     assert [len(part) for part in seen["image_indexes"]] == [4, 4]

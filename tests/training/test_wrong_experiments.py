@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkedPrograms
+from torch.utils.data import DataLoader
 
 from solo_margins import results, training
 from solo_margins.host.detect import host_folder
@@ -68,7 +69,7 @@ def test_images_of_ones_own_are_not_trained_as_digits(run, image_folder, tmp_pat
     code, said = run("main_pretrain.py", *recipe("mocov3_margin", *paths))
     assert code == 1
     assert "data=digits has its own images" in said
-    assert "add data=folder" in said
+    assert "use data=folder" in said
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
@@ -283,8 +284,9 @@ def test_to_train_nothing_can_be_asked_for(raw_config, trainer, loaders, tmp_pat
     train, _ = loaders(cfg)
     model = host.METHODS["simclr_margin"](cfg)
     trainer(cfg, limit_train_batches=0).fit(model, train)
-    cfg = host.parse_pretrain_cfg(raw_config("simclr_margin", "optimizer.batch_size=64"))
-    train, _ = loaders(cfg)
+    # A loader of somebody else, without a complete batch.
+    train = DataLoader(train.dataset, batch_size=64, drop_last=True)
+    cfg.optimizer.batch_size = 64
     model = host.METHODS["simclr_margin"](cfg)
     with pytest.raises(ValueError, match=r"Nothing was trained: optimizer\.batch_size=64 exceeds"):
         trainer(cfg).fit(model, train)
