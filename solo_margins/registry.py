@@ -131,7 +131,7 @@ def register_when_host_loads() -> None:
         return
     if "solo.methods" in sys.modules:
         spec = getattr(sys.modules.get("solo"), "__spec__", None)
-        if not getattr(spec, "_initializing", False) and _host_form() is not None:
+        if not getattr(spec, "_initializing", False) and _installed_host() is not None:
             register()
         return
     if not any(isinstance(finder, _HostFinder) for finder in sys.meta_path):
@@ -186,15 +186,15 @@ class _RegisteringLoader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        found = _host_form()
+        found = _installed_host()
         with _importable(found):
             self._loader.exec_module(module)
         if found is not None and not host.is_loading() and not disabled():
             register()
 
 
-def _host_form() -> str | None:
-    """Return the form of the host, or None for a foreign package that is also called ``solo``."""
+def _installed_host() -> str | None:
+    """Return which solo-learn is installed, None for another package that is called ``solo``."""
     from solo_margins.host.detect import HostNotFoundError, form
 
     try:
@@ -204,7 +204,7 @@ def _host_form() -> str | None:
 
 
 def _importable(found: str | None) -> AbstractContextManager[None]:
-    """Provide what the installed form needs in order to be imported today."""
+    """Provide what the installed solo-learn needs in order to be imported today."""
     if found == "pypi":
         from solo_margins.host.import_shims import import_shims
 

@@ -105,7 +105,7 @@ def is_loading() -> bool:
 
 
 def load() -> ModuleType:
-    """Import solo-learn, repaired or adapted, register our methods and return the interface.
+    """Import solo-learn, repair or adapt it, register our methods and return the interface.
 
     Raises:
         HostNotFoundError: no solo-learn is installed.

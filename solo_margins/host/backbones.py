@@ -85,8 +85,8 @@ def load_backbone(backbone: nn.Module, checkpoint: str | Path) -> None:
     state = backbone_state(content.get("state_dict", content))
     if not state:
         raise ValueError(
-            f"{checkpoint} holds no keys backbone.* (nor encoder.*): it is no pretraining "
-            "checkpoint of solo-learn."
+            f"{checkpoint} holds no keys backbone.* (nor encoder.*): it is not a "
+            "pretraining checkpoint of solo-learn."
         )
     # A classifier that the backbone has lost since is no loss.
     wanted = backbone.state_dict()

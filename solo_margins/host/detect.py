@@ -1,4 +1,4 @@
-"""Which form of solo-learn is installed, found out without importing it."""
+"""Which version of solo-learn is installed, found out without importing it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def host_folder() -> Path:
 
 
 def form() -> Form:
-    """Return the form of the installed solo-learn: ``"main"`` or ``"pypi"``.
+    """Return which solo-learn is installed: ``"main"`` or ``"pypi"``.
 
     ``main`` is the repository (1.0.6 and later, configured by Hydra); ``pypi`` is the only release
     of the package registry (1.0.2, configured by keyword arguments).

@@ -1,4 +1,4 @@
-"""Names that the registry's solo-learn imports and that today's environments lack."""
+"""Names that solo-learn 1.0.2 imports and that today's environments lack."""
 
 from __future__ import annotations
 

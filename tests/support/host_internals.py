@@ -28,12 +28,12 @@ else:
     )
     from solo_margins.host.solo_1_0_2.base import BaseMomentumMethod
     from solo_margins.host.solo_1_0_2.losses import (
+        accuracy_at_k,
         byol_loss_func,
         concat_all_gather_no_grad,
         mocov3_loss_func,
         simclr_loss_func,
     )
-    from solo_margins.host.solo_1_0_2.metrics import accuracy_at_k
     from solo_margins.host.solo_1_0_2.optim import (
         LARS,
         remove_bias_and_norm_from_weight_decay,

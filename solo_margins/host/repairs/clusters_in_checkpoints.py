@@ -10,7 +10,7 @@ from typing import Any
 from solo_margins.host.changes import Wrap
 
 MEMORY = ("local_memory_index", "local_memory_embeddings")
-"""Buffers that the method makes when a training starts, one a process."""
+"""Buffers that the method makes when training starts, one set a rank."""
 KEY = "deepcluster_memory"
 
 log = logging.getLogger("solo_margins.checkpoints")

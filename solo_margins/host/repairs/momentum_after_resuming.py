@@ -8,7 +8,7 @@ from solo_margins.host.changes import Wrap
 
 
 def take_up_momentum(original: Any, self: Any) -> None:
-    """Take up the schedule of tau where a resumed training left it."""
+    """Continue the schedule of tau of a resumed run."""
     original(self)
     self.last_step = self.trainer.global_step
     if self.last_step > 0:

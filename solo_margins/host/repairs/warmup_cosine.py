@@ -1,4 +1,4 @@
-"""A warm-up as long as the training divides by zero. `warmup_epochs=0` overwrites the online
+"""A warm-up as long as the run divides by zero. `warmup_epochs=0` overwrites the online
 classifier's learning rate with the base rate. A warm-up of a fractional number of steps
 overshoots the base rate and never comes back to it.
 """

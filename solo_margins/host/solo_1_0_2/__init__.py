@@ -1,7 +1,7 @@
-"""The interface on the registry's solo-learn 1.0.2: what the three methods, demo and tests need.
+"""The interface on solo-learn 1.0.2 of the package registry, for three methods.
 
-Parts of the release are used where they do what those of the repository do; what it lacks, or gets
-wrong on today's packages, is written here against the interface of the repository.
+The release's own parts are used where they do the same as the repository's; what it lacks, or gets
+wrong with today's packages, is written here against the interface of the repository.
 """
 
 from __future__ import annotations
@@ -19,15 +19,37 @@ from solo.utils.momentum import initialize_momentum_params
 from solo.utils.pretrain_dataloader import FullTransformPipeline, NCropAugmentation
 from torch import nn
 
+from solo_margins.host import OTHER_METHODS
 from solo_margins.host.backbones import build_backbone_from, load_backbone
 from solo_margins.host.lightning import pl
 from solo_margins.host.solo_1_0_2.base import BaseMethod
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
 from solo_margins.host.solo_1_0_2.linear import LinearModel
 from solo_margins.host.solo_1_0_2.losses import gather
-from solo_margins.host.solo_1_0_2.method_table import Methods
 from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
 from solo_margins.host.solo_1_0_2.views import build_transform_pipeline
+
+
+class Methods(dict[str, Any]):
+    """Methods by name; one that is not offered here answers with who has it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._withheld = {
+            name: f"The method {name!r} is not offered with solo-learn 1.0.2 from the package "
+            "registry; solo-learn's repository (1.0.6 or later) has it."
+            for name in OTHER_METHODS.values()
+        }
+
+    def withhold(self, name: str, reason: str) -> None:
+        """Note why a method is not available."""
+        self._withheld[name] = f"The method {name!r} is not available: {reason}"
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._withheld:
+            raise NotImplementedError(self._withheld[name])
+        raise KeyError(name)
+
 
 METHODS = Methods(
     {

@@ -1,4 +1,4 @@
-"""Backbones of the registry's release under the names and signature of the repository form."""
+"""Backbones of release 1.0.2 under the names and signatures of the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base classes of all methods with the repository form's contract, on the registry's release."""
+"""Base classes of all methods with the interface of the repository, on release 1.0.2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from solo_margins.host.repairs.online_knn import UpdateOnlyMetric, compute
 from solo_margins.host.solo_1_0_2 import optim
 from solo_margins.host.solo_1_0_2.backbones import BACKBONES
 from solo_margins.host.solo_1_0_2.config import set_defaults
-from solo_margins.host.solo_1_0_2.metrics import accuracy_at_k
+from solo_margins.host.solo_1_0_2.losses import accuracy_at_k
 
 Rebase("utils.knn", "WeightedKNNClassifier", UpdateOnlyMetric).apply()
 Replace("utils.knn", "WeightedKNNClassifier.compute", compute).apply()
@@ -277,7 +277,7 @@ class BaseMomentumMethod(BaseMethod):
         return [(self.backbone, self.momentum_backbone)]
 
     def on_train_start(self) -> None:
-        """Take up the momentum schedule where a resumed training left it."""
+        """Continue the momentum schedule of a resumed run."""
         self.last_step = self.trainer.global_step
         if self.last_step > 0:
             self._schedule_tau()

@@ -15,7 +15,7 @@ from solo_margins.host.lightning import pl
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import keep_contiguous
 from solo_margins.host.solo_1_0_2 import optim
 from solo_margins.host.solo_1_0_2.config import set_defaults
-from solo_margins.host.solo_1_0_2.metrics import accuracy_at_k
+from solo_margins.host.solo_1_0_2.losses import accuracy_at_k
 
 
 class LinearModel(pl.LightningModule):

@@ -1,17 +1,20 @@
-"""Losses of the host's own methods as its repository form defines them.
+"""Losses of solo-learn's own methods as its repository defines them, and accuracies.
 
-The registry's release has none for MoCo v3, and its SimCLR contrasts the images of one process
-alone.
+Release 1.0.2 has no loss for MoCo v3, and its SimCLR contrasts the images of one process alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from solo.utils import metrics as release
 from torch import Tensor
+
+from solo_margins.host.repairs.accuracy_with_few_classes_or_labels import accuracy_of_labelled
 
 
 def _distributed() -> bool:
@@ -88,3 +91,8 @@ def simclr_loss_func(z: Tensor, indexes: Tensor, temperature: float = 0.1) -> Te
 def byol_loss_func(p: Tensor, z: Tensor) -> Tensor:
     """Return BYOL's loss, 2 − 2 cos between predictions and (fixed) momentum projections."""
     return 2 - 2 * F.cosine_similarity(p, z.detach(), dim=-1).mean()
+
+
+def accuracy_at_k(outputs: Tensor, targets: Tensor, top_k: Sequence[int] = (1, 5)) -> Any:
+    """Return the accuracies in percent at the given ranks, at most at the number of classes."""
+    return accuracy_of_labelled(release.accuracy_at_k, outputs, targets, top_k)

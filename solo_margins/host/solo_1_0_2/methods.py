@@ -1,4 +1,4 @@
-"""SimCLR, BYOL and MoCo v3 with the repository form's contract."""
+"""SimCLR, BYOL and MoCo v3 with the interface of the repository."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class BYOL(BaseMomentumMethod):
 
 
 class MoCoV3(BaseMomentumMethod):
-    """MoCo v3 (Chen et al., 2021), written against the contract of the repository form.
+    """MoCo v3 (Chen et al., 2021), which release 1.0.2 does not have.
 
     Projector and predictor have two layers on residual networks and, as in the paper (§3), a
     projector of three on transformers.

@@ -1,4 +1,4 @@
-"""Optimizers and schedules by name, and LARS as the repository form of the host defines it."""
+"""Optimizers and schedules by name, and LARS as solo-learn's repository defines it."""
 
 from __future__ import annotations
 
