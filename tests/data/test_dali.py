@@ -166,7 +166,7 @@ def test_an_error_names_the_image_that_dali_cannot_read(image_folder, tmp_path, 
     with pytest.raises(RuntimeError) as caught:
         list(batches)
     assert is_from_dali(caught.value)
-    sentence = explanation(caught.value, [None, images / "train"])
+    sentence = explanation(caught.value, [file for file, _ in samples])
     assert sentence.startswith(f"DALI {reason}")
     assert str(bad) in sentence
     assert "\n" not in sentence

@@ -177,10 +177,7 @@ def test_mistakes_are_found_before_the_trainer_starts(
         make(val_path=str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match=r"data\.train_path has no value"):
         make(train_path=None)
-    with pytest.raises(ValueError, match=r"data\.format must be one of .*got 'lmdb'"):
-        make(format="lmdb")
-    expected = (NotImplementedError, "repository") if host.FORM == "pypi" else (ValueError, "file")
-    with pytest.raises(expected[0], match=expected[1]):
+    with pytest.raises(ValueError, match=r"data\.format must be one of .*got 'h5'"):
         make(format="h5")
     if not pretraining:
         with pytest.raises(ValueError, match=r"data\.val_path has no value"):

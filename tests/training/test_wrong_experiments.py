@@ -132,8 +132,6 @@ def test_a_recipe_without_margins_is(run, tmp_path):
     ("method", "setting", "named"),
     [
         ("simclr", "method_kwargs.margins.positive_scale=2", "margins.positive_scale"),
-        ("simclr", "method_kwargs.margins.positve_scale=1", "margins.positve_scale"),
-        ("simclr", "method_kwargs.margins=strong", "margins"),
         ("byol", "method_kwargs.schedules.angular.to=0.5", "schedules.angular"),
         ("mocov3", "method_kwargs.polarization.weight=1", "polarization.weight"),
         ("simclr", "method_kwargs.negatives.kind=hard", "negatives.kind"),
@@ -147,6 +145,11 @@ def test_settings_that_a_method_does_not_read_are_refused(raw_config, method, se
         ValueError, match=rf"^method={method} does not read method_kwargs.{named}: "
     ):
         refuse_unread_settings(raw_config(method, setting))
+
+
+def test_settings_that_no_method_has_are_refused(raw_config):
+    with pytest.raises(ValueError, match=r"^method_kwargs.margins has no setting 'positve_scale'"):
+        refuse_unread_settings(raw_config("simclr", "method_kwargs.margins.positve_scale=1"))
 
 
 def test_settings_that_are_switched_off_pass(raw_config):
