@@ -39,6 +39,34 @@ OPENED = "_of_solo_margins"
 _registering = False
 
 
+class Method:
+    """A method of ours in solo-learn's table: its class, imported when it is first used.
+
+    It can be called, subclassed and asked like the class.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def load(self) -> type:
+        """Return the class."""
+        module, name = self.target.split(":")
+        return getattr(importlib.import_module(module), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return an instance of the class."""
+        return self.load()(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.load(), name)
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return (self.load(),)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return isinstance(instance, self.load())
+
+
 class MethodNameClashError(RuntimeError):
     """Another package has already registered a method under one of our names."""
 
@@ -66,9 +94,8 @@ def register() -> None:
         _open_callbacks(interface.BaseMethod)
         _open_callbacks(interface.LinearModel)
         for name, target in OUR_METHODS.items():
-            module_name, class_name = target.split(":")
             present = interface.METHODS.get(name)
-            if present is not None and _is_ours(present, target):
+            if isinstance(present, Method):
                 continue
             # One that solo-learn has taken up from here does the same as ours, which has callbacks.
             if present is not None and not _is_taken_up(present, target):
@@ -77,12 +104,9 @@ def register() -> None:
                     f"{present.__module__}.{present.__qualname__}: rename that method, or set "
                     "SOLO_MARGINS_DISABLE=1 to keep solo-margins from registering its own."
                 )
-            try:
-                method = getattr(importlib.import_module(module_name), class_name)
-            except NotImplementedError as missing_parent:
-                interface.withhold_method(name, str(missing_parent))
-                continue
-            interface.METHODS[name] = method
+            # solo-learn's release, or a fork, may lack the method that ours derives from.
+            if name.rpartition("_")[0] in interface.METHODS:
+                interface.METHODS[name] = Method(target)
     finally:
         _registering = False
 
@@ -112,11 +136,6 @@ def _open_callbacks(model: Any) -> None:
 
     setattr(configure_callbacks, OPENED, True)
     model.configure_callbacks = configure_callbacks
-
-
-def _is_ours(method: type, target: str) -> bool:
-    """Compare by name, so that a reloaded module is not taken for a stranger."""
-    return f"{method.__module__}:{method.__qualname__}" == target
 
 
 def _is_taken_up(method: type, target: str) -> bool:

@@ -12,24 +12,28 @@ from torch.utils.data import DataLoader, Subset
 
 from solo_margins import host
 from solo_margins.config import setting
-from solo_margins.data import class_folders, dali
+from solo_margins.data import class_folders
 from solo_margins.data.dataset_paths import (
     TORCHVISION_FILES,
     data_fraction,
     path_setting,
     unlabelled_folder,
 )
-from solo_margins.data.deterministic import EpochBatches, PILBatches, batches_per_epoch
+from solo_margins.data.deterministic import (
+    EpochBatches,
+    PILBatches,
+    batches_per_epoch,
+    ignore_group_signals,
+)
 from solo_margins.data.folders import (
     ImageFiles,
     Indexed,
+    keep_fraction,
     labelled_files,
     torchvision_files,
     unlabelled_files,
 )
 from solo_margins.data.image_spec import all_views, classifier_spec
-from solo_margins.data.label_fraction import keep_fraction
-from solo_margins.data.workers import ignore_group_signals
 from solo_margins.host.detect import host_folder
 from solo_margins.host.lightning import pl
 
@@ -129,8 +133,8 @@ def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
 
 
 def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
-    if not pretraining and cfg.auto_augment:
-        raise ValueError("auto_augment=true needs data.format=image_folder, got dali.")
+    from solo_margins.data import dali
+
     files = _innermost(images)
     if not isinstance(files, ImageFiles):
         raise ValueError(

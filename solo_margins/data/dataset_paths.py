@@ -19,7 +19,6 @@ from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
 from solo_margins.data.digits import digits_folder
-from solo_margins.data.label_fraction import check_fraction
 from solo_margins.host.image_statistics import STATISTICS
 
 
@@ -83,8 +82,9 @@ def resolve(cfg: DictConfig, pretraining: bool) -> None:
             message is one sentence.
     """
     _check_on_error(cfg)
-    if data_fraction(cfg) is not None:
-        check_fraction(data_fraction(cfg))
+    fraction = data_fraction(cfg)
+    if fraction is not None and not (isinstance(fraction, float) and 0 < fraction < 1):
+        raise ValueError(f"data.fraction must be between 0 and 1, or -1 for all, got {fraction!r}.")
     name = setting(cfg, "data.name")
     if name in NAMED:
         _resolve_named(cfg, name)

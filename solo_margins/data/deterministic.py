@@ -7,7 +7,9 @@ a random generator in the checkpoint and with any number of workers.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,8 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
-
-from solo_margins.data.workers import ignore_group_signals
 
 # Purposes of random numbers; each has its own stream.
 ORDER, IMAGE, STEP, EPOCH, PIPELINE = range(5)
@@ -133,6 +133,23 @@ class _SeededImages(Dataset[Any]):
         with kept_generators():
             seed_cpu(seed)
             return self.images[index]
+
+
+def ignore_group_signals(worker: int) -> None:
+    """Let a worker continue when all processes of a run are signalled at once.
+
+    The main process needs its workers for the step that it finishes before it stops. A worker obeys
+    the second SIGTERM, with which the main process ends workers that are still alive.
+    """
+    received: list[int] = []
+
+    def exit_on_second(number: int, frame: Any) -> None:
+        if received:
+            os._exit(0)
+        received.append(number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, exit_on_second)
 
 
 class PILBatches(EpochBatches):

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.error import URLError
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from solo_margins.data import class_folders
 from solo_margins.data.dataset_paths import NAMED
@@ -166,6 +166,45 @@ def file_of(images: Any, index: int) -> str | None:
         index = getattr(images, "indices", range(len(images)))[index]
         images = images.dataset
     return images.samples[index][0] if isinstance(images, ImageFiles) else None
+
+
+# a share of the images
+
+
+def stratified_indices(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:
+    """Return the sorted indices of a share of the images of every class, at least one of each.
+
+    The same seed chooses the same images.
+
+    Args:
+        labels: (N,) labels of all images.
+        fraction: share of the images of each class, rounded to the nearest number of images.
+        seed: chooses the images.
+
+    >>> labels = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+    >>> labels[stratified_indices(labels, 0.5, seed=1)]
+    tensor([0, 0, 1, 2])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    kept = []
+    for label in labels.unique().tolist():
+        images = (labels == label).nonzero().flatten()
+        number = max(1, round(fraction * len(images)))
+        kept.append(images[torch.randperm(len(images), generator=generator)[:number]])
+    return torch.cat(kept).sort().values
+
+
+def keep_fraction(images: Any, fraction: float, seed: int) -> Any:
+    """Return a data set with a share of the images of every class, at least one of each."""
+    # torchvision's STL-10 has labels, its CIFAR and our image files have targets.
+    labels = getattr(images, "targets", getattr(images, "labels", None))
+    if labels is None:
+        raise ValueError(
+            f"data.fraction={fraction} needs labels that can be read without the images, which "
+            f"{type(images).__name__} does not have: store the data as an image folder."
+        )
+    indices = stratified_indices(torch.as_tensor(labels), fraction, seed)
+    return Subset(images, indices.tolist())
 
 
 # skipped images

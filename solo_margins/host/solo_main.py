@@ -44,8 +44,3 @@ def build_backbone(cfg: DictConfig) -> Any:
 def use_classification_transforms(training: Any, validation: Any) -> None:
     """Let programs that ask solo-learn for transforms by the name of a data set get these."""
     classification_dataloader.prepare_transforms = lambda dataset: (training, validation)
-
-
-def withhold_method(name: str, reason: str) -> None:
-    """Fail: this version has every method that ours derive from."""
-    raise NotImplementedError(f"The method {name!r} is not available: {reason}")

@@ -18,7 +18,6 @@ from solo_margins.data.deterministic import derive_seed, seed_cpu
 from solo_margins.data.folders import skipped_files, total
 from solo_margins.host import Checkpointer
 from solo_margins.host.lightning import pl
-from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LensSettings
 from solo_margins.methods.margin_method import MarginMethod
 from solo_margins.methods.run_check import MarginRunCheck
@@ -68,6 +67,8 @@ def run_callbacks(module: Any) -> list[Any]:
     if is_our_method or is_our_recipe or setting(cfg, "lens.enabled") is True:
         settings = read(cfg, "lens", LensSettings)
         if settings.enabled:
+            from solo_margins.lens.callback import Lens
+
             callbacks.append(Lens(settings))
     present = {type(callback) for callback in trainer.callbacks}
     return [callback for callback in callbacks if type(callback) not in present]

@@ -21,7 +21,6 @@ from solo_margins.backbones import complaint_about
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import read, setting
-from solo_margins.data.dali import device_of
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
@@ -146,6 +145,8 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     _check_names(cfg, model)
     _check_numbers(cfg)
     if setting(cfg, "data.format") == "dali":
+        from solo_margins.data.dali import device_of
+
         device_of(cfg)
     for key, default in (
         ("name", setting(cfg, "method", "linear")),

@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from solo_margins.checkpoints import newest_checkpoint, reason_of
 from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
-from solo_margins.data import dali
 from solo_margins.data.datamodule import RunData
 from solo_margins.data.image_files import UnreadableImage
 from solo_margins.methods.run_check import MarginLossNotCalledError
@@ -68,8 +67,10 @@ def run_errors(trainer: Any, data: RunData, run: Run) -> Iterator[None]:
 def _sentence_for(error: Exception, data: RunData) -> str | None:
     if re.search("Connection (closed|reset) by peer", str(error)):
         return "Another rank exited; see its output."
-    if not dali.is_from_dali(error):
+    if "Critical error in pipeline" not in str(error):
         return None
+    from solo_margins.data import dali
+
     return dali.explanation(error, data.files)
 
 

@@ -11,7 +11,6 @@ from solo_margins import host
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.training.checked_config import checked
-from solo_margins.training.results_log import recorded
 from solo_margins.training.run_folder import RunResult
 from solo_margins.training.trainer import train
 
@@ -20,7 +19,12 @@ WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
 
 def pretrain(cfg: DictConfig) -> RunResult:
     """Pretrain a backbone; see :func:`solo_margins.training.pretrain`."""
-    return recorded("pretrain", _pretrain, checked(cfg))
+    cfg = checked(cfg)
+    if setting(cfg, "results") is None and not setting(cfg, "skip_finished", False):
+        return _pretrain(cfg)
+    from solo_margins.training.results_log import recorded
+
+    return recorded("pretrain", _pretrain, cfg)
 
 
 def _pretrain(cfg: DictConfig) -> RunResult:

@@ -12,14 +12,18 @@ from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.training.checked_config import checked
-from solo_margins.training.results_log import recorded
 from solo_margins.training.run_folder import RunResult
 from solo_margins.training.trainer import train
 
 
 def linear(cfg: DictConfig) -> RunResult:
     """Train a linear classifier on a backbone; see :func:`solo_margins.training.linear`."""
-    return recorded("linear", _linear, checked(cfg))
+    cfg = checked(cfg)
+    if setting(cfg, "results") is None and not setting(cfg, "skip_finished", False):
+        return _linear(cfg)
+    from solo_margins.training.results_log import recorded
+
+    return recorded("linear", _linear, cfg)
 
 
 def _linear(cfg: DictConfig) -> RunResult:

@@ -23,7 +23,7 @@ from solo_margins.training.run_folder import RUN_ID_VARIABLE, RunResult
 
 
 def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig) -> RunResult:
-    """Run a configuration and append what came out to the file that ``results`` names, if any.
+    """Run a configuration and append what came out to the file that ``results`` names.
 
     With ``skip_finished=true`` a run that is in the file is not run again: what it left behind is
     returned.
@@ -39,11 +39,8 @@ def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig)
     with user_errors():
         file = setting(cfg, "results")
         skips = bool(setting(cfg, "skip_finished", False))
-        if file is None and skips:
+        if file is None:
             raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
-    if file is None:
-        return run(cfg)
-    with user_errors():
         planned = _plan(kind, cfg)
         # All ranks must decide alike: the first one has decided to run before it starts the others.
         is_decided = RUN_ID_VARIABLE in os.environ

@@ -18,7 +18,6 @@ from solo_margins.cli import TrainingStopped, user_errors
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.host.lightning import pl
-from solo_margins.lens.callback import Lens
 from solo_margins.training.callbacks import GradientNorm, ProgressBar
 from solo_margins.training.checkpointing import DirectCheckpointIO, RunCheckpointer, csv_logger
 from solo_margins.training.error_messages import check_writable, run_errors
@@ -66,12 +65,13 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
     finally:
         os.environ.pop(RUN_ID_VARIABLE, None)
     checkpoint = _last_checkpoint(trainer, run)
-    lens = next((c for c in trainer.callbacks if isinstance(c, Lens)), None)
-    if lens is not None and lens.stopped is not None:
-        raise TrainingStopped(
-            f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {lens.stopped}. "
-            f"The last checkpoint is {checkpoint or 'none, checkpoint.enabled=false'}."
-        )
+    for callback in trainer.callbacks:
+        reason = getattr(callback, "stopped", None)
+        if reason is not None:
+            raise TrainingStopped(
+                f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {reason}. "
+                f"The last checkpoint is {checkpoint or 'none, checkpoint.enabled=false'}."
+            )
     if trainer.is_global_zero:
         print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}

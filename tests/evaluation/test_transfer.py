@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from solo_margins import training
 from solo_margins.data.dataset_paths import take_data_of_pretraining
 from solo_margins.data.digits import digits_folder
+from solo_margins.data.folders import stratified_indices
 from solo_margins.data.image_spec import classifier_spec
-from solo_margins.data.label_fraction import stratified_indices
 from solo_margins.evaluation.command import parse
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe

@@ -28,27 +28,19 @@ from solo_margins.host.solo_1_0_2.linear import LinearModel
 from solo_margins.host.solo_1_0_2.losses import gather
 from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
 from solo_margins.host.solo_1_0_2.views import build_transform_pipeline
+from solo_margins.registry import OUR_METHODS
 
 
 class Methods(dict[str, Any]):
     """Methods by name; one that is not offered here answers with who has it."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._withheld = {
-            name: f"The method {name!r} is not offered with solo-learn 1.0.2 from the package "
-            "registry; solo-learn's repository (1.0.6 or later) has it."
-            for name in OTHER_METHODS.values()
-        }
-
-    def withhold(self, name: str, reason: str) -> None:
-        """Note why a method is not available."""
-        self._withheld[name] = f"The method {name!r} is not available: {reason}"
-
     def __missing__(self, name: str) -> Any:
-        if name in self._withheld:
-            raise NotImplementedError(self._withheld[name])
-        raise KeyError(name)
+        if name not in OUR_METHODS and name not in OTHER_METHODS.values():
+            raise KeyError(name)
+        raise NotImplementedError(
+            f"The method {name!r} is not offered with solo-learn 1.0.2 from the package registry; "
+            "solo-learn's repository (1.0.6 or later) has it."
+        )
 
 
 METHODS = Methods(
@@ -85,8 +77,3 @@ def make_contiguous(module: nn.Module) -> None:
     """Store every parameter of a network contiguously, as distributed training expects."""
     for parameter in module.parameters():
         parameter.data = parameter.data.contiguous()
-
-
-def withhold_method(name: str, reason: str) -> None:
-    """Let ``METHODS[name]`` say why that method is not available."""
-    METHODS.withhold(name, reason)
