@@ -12,12 +12,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 class CompleteConfiguration(Callback):
     """Checks and completes a configuration before a program of solo-learn's gets it.
 
-    Our own programs do that themselves, and others may only compose it.
+    Our own programs, which have not loaded solo-learn yet, do that themselves, and others may only
+    compose it.
     """
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Complete the configuration, or end the program with one sentence."""
-        if not _is_program_of_solo_learn():
+        if "solo" not in sys.modules:
             return
         from solo_margins.training import run_cli
         from solo_margins.training.checked_config import checked
@@ -30,15 +31,10 @@ class CompleteConfiguration(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse a multirun: Hydra has no hook that could complete the settings of its jobs."""
-        if _is_program_of_solo_learn():
+        if "solo" in sys.modules and "solo_margins.training" not in sys.modules:
             print(
                 "Error: solo-learn's own program cannot run a multirun of this configuration: use "
                 "the program of the same name in solo-margins.",
                 file=sys.stderr,
             )
             raise SystemExit(1)
-
-
-def _is_program_of_solo_learn() -> bool:
-    """Tell whether solo-learn is trained with by others than :mod:`solo_margins.training`."""
-    return "solo" in sys.modules and "solo_margins.training" not in sys.modules

@@ -81,10 +81,10 @@ def foreign_imports(*places):
     ("place", "extras"),
     [
         ("solo_margins/losses/*.py", []),
-        ("solo_margins/data/*.py", ["train"]),
+        ("solo_margins/data/*.py", ["train", "dali"]),
         ("solo_margins/evaluation/*.py", ["train"]),
         ("solo_margins/methods/*.py", ["train"]),
-        ("solo_margins/runner/*.py", ["train"]),
+        ("solo_margins/training/*.py", ["train"]),
         ("solo_margins/*.py", ["train"]),
         ("hydra_plugins/*.py", ["train"]),
         ("*.py", ["train", "dev"]),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import args_file, check_exists, read_settings
@@ -53,7 +52,7 @@ class NamedData:
 # Data sets that papers use, by data.name.
 NAMED = {
     name: NamedData(**entry)
-    for name, entry in yaml.safe_load(Path(__file__).with_name("named.yaml").read_text()).items()
+    for name, entry in OmegaConf.load(Path(__file__).with_name("named.yaml")).items()
 }
 
 # Values of data.dataset that torchvision's own data sets read.
