@@ -16,9 +16,9 @@ from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 from solo_margins.lens import curves
+from solo_margins.lens.logged_metrics import ACCURACIES
 from solo_margins.lens.records import HISTOGRAMS, Histogram
 from solo_margins.lens.runs import ReportedRun
-from solo_margins.logged_metrics import ACCURACIES
 from solo_margins.losses import Margins
 
 MOST_POINTS = 1000  # of a line; a screen shows no more

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from solo_margins.checkpoints import read_settings
 from solo_margins.lens import records
+from solo_margins.lens.logged_metrics import logged_accuracies
 from solo_margins.lens.records import LensRun
-from solo_margins.logged_metrics import logged_accuracies
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
 
@@ -145,7 +145,7 @@ def _load(folder: Path, label: str) -> ReportedRun:
         if not run.lens.observations:
             run.notes.append(f"{file} has no observations.")
     run.settings = _settings(folder, run.lens.header, run.notes)
-    run.accuracies = logged_accuracies(folder, run.notes, run.settings.get("log_dir"))
+    run.accuracies = logged_accuracies(folder, run.notes)
     try:
         run.margins = _margins(run)
     except (ValueError, TypeError) as reason:
