@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from omegaconf import OmegaConf
 from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
+from torch import Tensor
 
 from solo_margins.lens import curves
 from solo_margins.lens.logged_metrics import ACCURACIES
@@ -24,14 +25,21 @@ from solo_margins.losses import Margins
 MOST_POINTS = 1000  # of a line; a screen shows no more
 MOST_STEPS = 120  # of the slider
 FEW_POINTS = 25  # of a line with markers
-CURVE_POINTS = 91
-CURVES: dict[str, Callable[[Margins, float], curves.Series]] = {
-    "weight": lambda margins, tau: curves.weight_by_angle(margins, CURVE_POINTS),
-    # Without a temperature there are no negatives, and q has no meaning.
-    "gradient": lambda margins, tau: curves.gradient_by_angle(
-        margins, 0.5, tau or 1.0, CURVE_POINTS, negatives_weight=float(tau > 0)
+ANGLES, PROBABILITIES = curves.ANGLES[::2], curves.PROBABILITIES[:-1:2]
+# What a curve is drawn against, and its values for margins and a temperature.
+CURVES: dict[str, tuple[Tensor, Callable[[Margins, float], Tensor]]] = {
+    "weight": (ANGLES.rad2deg(), lambda margins, tau: margins.angle_weight(ANGLES)),
+    "gradient": (
+        ANGLES.rad2deg(),
+        # Without a temperature there are no negatives, and q has no meaning.
+        lambda margins, tau: curves.positive_gradient(
+            margins, ANGLES, 0.5, tau or 1.0, negatives_weight=float(tau > 0)
+        ),
     ),
-    "attenuation": lambda margins, tau: curves.attenuation_by_probability(margins, CURVE_POINTS),
+    "attenuation": (
+        PROBABILITIES,
+        lambda margins, tau: margins.attenuation_factor(1.0 - PROBABILITIES),
+    ),
 }
 
 
@@ -192,14 +200,14 @@ def _margin_curve(
     """Return a curve of each run's margins; the arguments are those of the YAML file."""
     known = [(run, run.margins, run.number("temperature") or 0.0) for run in runs if run.margins]
     known = [one for one in known if one[2] or curve != "attenuation"]
+    places, effect = CURVES[curve]
     lines = []
     for number, (run, margins, tau) in enumerate(known):
-        series = CURVES[curve](margins, tau)
-        points = zip(series.x.tolist(), series.y.tolist(), strict=True)
+        points = zip(places.tolist(), effect(margins, tau).tolist(), strict=True)
         # Lines of equal settings coincide: the lower ones are thicker and stay visible.
         lines.append(_line(run, points, width=2 * (len(known) - number)))
     if len({tau for _, _, tau in known}) == 1:
-        plain = CURVES[curve](Margins(), known[0][2]).y.tolist()
+        plain = effect(Margins(), known[0][2]).tolist()
         grey = {"color": "grey", "dash": "dash"}
         lines.append(go.Scatter(x=lines[0].x, y=plain, name="no margins", line=grey))
     return _plot(title, about, lines, x, unit, rangemode="tozero")
