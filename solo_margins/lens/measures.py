@@ -25,15 +25,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
 from solo_margins.lens.capture import StepCapture
-from solo_margins.lens.gradients import AngleGradients, angle_gradients
+from solo_margins.lens.gradients import angle_gradients
 from solo_margins.lens.records import Histogram, Observation
+from solo_margins.losses.capture import CapturedPairs
 from solo_margins.losses.engine.geometry import unit_vectors
 
 BINS = 60
@@ -41,6 +41,7 @@ BINS = 60
 MAX_ROWS = 256
 SATURATED = 0.99
 SILENCED = 0.1
+HIGHEST = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}  # of histograms
 
 
 @torch.no_grad()
@@ -67,8 +68,7 @@ def measure(
     """
     seen = Observation(step, epoch, scalars={})
     if captured.compared:
-        share = max(1, max_rows // len(captured.compared))
-        _add_gradients(seen, [angle_gradients(one, share) for one in captured.compared], bins)
+        _add_gradients(seen, captured, max_rows, bins)
     if captured.projections:
         projections = _evenly(torch.cat(captured.projections[-views:]), max_rows)
         _add_distances(seen, projections, band, bins)
@@ -81,52 +81,48 @@ def measure(
 
 def _evenly(vectors: Tensor, rows: int) -> Tensor:
     """Return at most ``rows`` rows, evenly spaced, so that every view is included."""
-    if len(vectors) <= rows:
-        return vectors
-    indices = torch.linspace(0, len(vectors) - 1, rows, device=vectors.device).round().long()
-    return vectors[indices]
+    count = min(rows, len(vectors))
+    indices = torch.linspace(0, len(vectors) - 1, count, device=vectors.device)
+    return vectors[indices.round().long()]
 
 
-def _add_gradients(seen: Observation, gradients: Sequence[AngleGradients], bins: int) -> None:
-    def joined(name: str) -> Tensor:
-        return torch.cat([getattr(one, name).reshape(-1) for one in gradients])
-
-    q, positive, negative = joined("q"), joined("positive_angle"), joined("negative_angle")
-    highest = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
-    loss, positive_term = joined("loss"), joined("positive_term")
+def _add_gradients(seen: Observation, captured: StepCapture, max_rows: int, bins: int) -> None:
+    share = max(1, max_rows // len(captured.compared))
+    parts = [angle_gradients(one, share) for one in captured.compared]
+    joined = {name: torch.cat([part[name].reshape(-1) for part in parts]) for name in parts[0]}
+    loss, positive, negative = (joined[n] for n in ("loss", "positive_angle", "negative_angle"))
     for name, values in {
         "loss": loss,
-        "loss_positive": positive_term,
-        "loss_negative": loss - positive_term,
+        "loss_positive": joined["loss_positive"],
+        "loss_negative": loss - joined["loss_positive"],
         "positive_angle": positive,
         "negative_angle": negative,
         "alignment": 2.0 - 2.0 * positive.cos(),
-        "q": q,
-        "saturated_q": q > SATURATED,
-        "silenced_positives": joined("curve") < SILENCED,
+        "q": joined["q"],
+        "saturated_q": joined["q"] > SATURATED,
+        "silenced_positives": joined["curve"] < SILENCED,
     }.items():
         if len(values):
             seen.scalars[name] = (values * 1.0).mean().item()
-            if name in highest:
-                seen.histograms[name] = Histogram.of(values, 0.0, highest[name], bins)
+            if name in HIGHEST:
+                seen.histograms[name] = Histogram.of(values, 0.0, HIGHEST[name], bins)
     if len(positive) and len(negative):
         seen.scalars["angle_separation"] = separation(positive, negative)
-    with_margins, plain, negatives, plain_negatives = (
-        joined(name).sum().item()
-        for name in ("positive", "positive_plain", "negative_sum", "negative_sum_plain")
-    )
-    for name, part, whole in (
-        ("positive_gradient_share", with_margins, with_margins + negatives),
-        ("positive_gradient_share_without_margins", plain, plain + plain_negatives),
-        ("effective_scale", with_margins, plain),
-        ("effective_scale_negatives", negatives, plain_negatives),
+    total = {name: values.sum().item() for name, values in joined.items()}
+    for name, part, rest in (
+        ("positive_gradient_share", "positive", "negative"),
+        ("positive_gradient_share_without_margins", "positive_plain", "negative_plain"),
     ):
-        if whole > 0.0:
-            seen.scalars[name] = part / whole
-    last = gradients[-1]
-    seen.margins.update(asdict(last.margins))
-    if last.candidates > 1:
-        seen.scalars["chance_loss"] = math.log(last.candidates)
+        if total[part] + total[rest] > 0.0:
+            seen.scalars[name] = total[part] / (total[part] + total[rest])
+    for name, part in (("effective_scale", "positive"), ("effective_scale_negatives", "negative")):
+        if total[f"{part}_plain"] > 0.0:
+            seen.scalars[name] = total[part] / total[f"{part}_plain"]
+    last, candidates = captured.compared[-1], joined["candidates"][-1].item()
+    margins = last.margins if isinstance(last, CapturedPairs) else last.spec.margins
+    seen.margins.update(asdict(margins))
+    if candidates > 1:
+        seen.scalars["chance_loss"] = math.log(candidates)
 
 
 def separation(positive: Tensor, negative: Tensor) -> float:
