@@ -44,15 +44,10 @@ def sections(runs: Sequence[ReportedRun]) -> dict[str, list[Plot]]:
     for section, plots in listed.items():
         for title, plot in plots.items():
             is_slider = plot.get("of") == "histograms"
-            figure = _distributions(runs) if is_slider else _over_runs(runs, **plot)
+            figure = _distributions(runs) if is_slider else _over_runs(runs, plot)
             if figure is not None:
                 shown.setdefault(section, []).append(Plot(title, plot["about"], figure))
     return shown
-
-
-def plain_label(text: str) -> str:
-    """Return text escaped for plotly, whose labels are HTML."""
-    return html.escape(text if len(text) <= 60 else f"{text[:59]}…", quote=False)
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
@@ -70,16 +65,12 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
 def _line(run: ReportedRun, points: Iterable[Point], is_second: bool = False) -> go.Scatter:
     """Return a line in the colour of its run; a second line of the run is dotted."""
     x, y = zip(*thinned(list(points), MOST_POINTS), strict=True)
-    return go.Scatter(
-        x=x,
-        y=y,
-        name=plain_label(run.label),
-        legendgroup=str(run.folder),
-        showlegend=not is_second,
-        line={"color": run.colour, "dash": "dot" if is_second else "solid"},
-        mode="lines+markers" if len(x) <= FEW_POINTS else "lines",
-        hovertemplate="%{y:.4g}",
-    )
+    label = run.label if len(run.label) <= 60 else f"{run.label[:59]}…"
+    # Labels of plotly are HTML.
+    line = go.Scatter(x=x, y=y, name=html.escape(label, quote=False), hovertemplate="%{y:.4g}")
+    line.line = {"color": run.colour, "dash": "dot" if is_second else "solid"}
+    mode = "lines+markers" if len(x) <= FEW_POINTS else "lines"
+    return line.update(mode=mode, legendgroup=str(run.folder), showlegend=not is_second)
 
 
 def _curve(name: str, margins: Margins | None, temperature: float) -> list[Point]:
@@ -106,17 +97,9 @@ def _points(run: ReportedRun, of: str, name: str) -> list[Point]:
     return [(step, value) for step, value in values if isinstance(value, (int, float))]
 
 
-def _over_runs(
-    runs: Sequence[ReportedRun],
-    quantities: Sequence[str],
-    unit: str,
-    about: str,
-    of: str = "scalars",
-    x: str = "optimiser step",
-    factor: float = 1.0,
-    axis: dict[str, Any] | None = None,
-) -> go.Figure | None:
-    """Return lines of each run, or None without data; the arguments are those of the YAML file."""
+def _over_runs(runs: Sequence[ReportedRun], plot: dict[str, Any]) -> go.Figure | None:
+    """Return lines of each run as the YAML file describes them, or None without data."""
+    of, quantities, factor = plot.get("of", "scalars"), plot["quantities"], plot.get("factor", 1.0)
     lines, temperatures = [], set()
     for name, run in product(quantities, runs):
         points = [(place, factor * value) for place, value in _points(run, of, name)]
@@ -134,8 +117,8 @@ def _over_runs(
             grey = {"color": "grey", "dash": "dash"}
             lines.append(go.Scatter(x=places, y=plain, name="no margins", line=grey))
     figure = go.Figure(lines, {"template": "none"})
-    figure.update_xaxes(title=x)
-    return figure.update_yaxes(title=unit, **(axis or {}))
+    figure.update_xaxes(title=plot.get("x", "optimiser step"))
+    return figure.update_yaxes(title=plot["unit"], **plot.get("axis", {}))
 
 
 def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from naive_losses import naive_curve
 
-from solo_margins.lens.gradients import angle_gradients
+from solo_margins.lens.measures import angle_gradients
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
