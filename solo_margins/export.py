@@ -30,7 +30,7 @@ from solo_margins.cli import run_cli, user_errors
 from solo_margins.config import setting
 from solo_margins.data.image_spec import ImageSpec, image_spec
 from solo_margins.host.versions import versions
-from solo_margins.logged_metrics import logged_accuracies
+from solo_margins.lens.logged_metrics import logged_accuracies
 
 # Target to the file with the weights.
 TARGETS = {
@@ -236,7 +236,7 @@ def _card(
     if images is not None:
         rows["images"] = f"{images.size} × {images.size} pixels, RGB from 0 to 1"
         rows["mean"], rows["standard deviation"] = list(images.mean), list(images.std)
-    measured = {**_logged(checkpoint.parent, setting(args, "log_dir")), **accuracies}
+    measured = {**_logged(checkpoint.parent), **accuracies}
     made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     return "\n".join(
         [
@@ -271,9 +271,9 @@ def _listed(args: DictConfig, key: str) -> str | None:
     return ", ".join(f"{name} {entry}" for name, entry in value.items())
 
 
-def _logged(folder: Path, log_dir: Any) -> dict[str, str]:
+def _logged(folder: Path) -> dict[str, str]:
     """Return the last accuracies that a run logged."""
-    logged = logged_accuracies(folder, [], log_dir)
+    logged = logged_accuracies(folder, [])
     return {
         f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
         for name, title in ONLINE.items()
