@@ -39,6 +39,7 @@ class Features:
         return len(self.labels)
 
 
+@dataclass(eq=False)
 class Views(Dataset[tuple[Tensor, int]]):
     """Some views of every image, decoded once; each view has random numbers of its own.
 
@@ -52,13 +53,10 @@ class Views(Dataset[tuple[Tensor, int]]):
         seed: which views.
     """
 
-    def __init__(
-        self, images: Any, transform: Callable[[Any], Tensor], number: int = 1, seed: int = 0
-    ) -> None:
-        self.images = images
-        self.transform = transform
-        self.number = number
-        self.seed = seed
+    images: Any
+    transform: Callable[[Any], Tensor]
+    number: int = 1
+    seed: int = 0
 
     def __len__(self) -> int:
         return len(self.images)
