@@ -9,6 +9,7 @@ is written.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import re
@@ -71,25 +72,25 @@ Candidate = tuple[str, str, Callable[..., nn.Module], dict[str, Any]]
 
 def _candidates(target: str, name: str, backbone: nn.Module) -> Iterator[Candidate]:
     """Yield the models that a target's library may have for a backbone."""
-    import timm
     from torchvision import models
 
     resnet = f"resnet{name.rpartition('resnet')[2]}"
     if target != "timm" and hasattr(models, resnet):
         yield "from torchvision import models", f"models.{resnet}", getattr(models, resnet), {}
-    model = (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture", resnet)
-    if target != "torchvision" and timm.is_model(model):
-        arguments = {"model_name": model, "num_classes": 0}
-        yield "import timm", "timm.create_model", timm.create_model, arguments
+    if target != "torchvision":
+        import timm
+
+        model = (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture", resnet)
+        if timm.is_model(model):
+            arguments = {"model_name": model, "num_classes": 0}
+            yield "import timm", "timm.create_model", timm.create_model, arguments
     if target == "safetensors" and name in BACKBONES:
         library = "from solo_margins.backbones import BACKBONES"
         yield library, f"BACKBONES[{name!r}]", BACKBONES[name], {}
 
 
-def plain_model(
-    target: str, args: DictConfig, backbone: nn.Module, size: int
-) -> tuple[set[str], list[str]]:
-    """Return the imports and the lines of Python that make a plain model of a backbone.
+def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -> list[str]:
+    """Return the lines of Python, after ``import torch``, that make a plain model of a backbone.
 
     Raises:
         ValueError: the target library has no model with the same weights and features.
@@ -99,21 +100,18 @@ def plain_model(
     for library, function_text, function, arguments in _candidates(target, name, backbone):
         arguments |= kwargs
         listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        imports, lines = {library}, [f"model = {function_text}({listed})"]
-        try:
+        lines = [library, "", f"model = {function_text}({listed})"]
+        # A library may reject arguments that solo-learn's variant of a model accepts.
+        with contextlib.suppress(RuntimeError, TypeError):
             network = function(**arguments)
             # Layers in which stems differ. The repr of a layer is its constructor: Conv2d(3, …).
             for part in ("conv1", "maxpool", "fc"):
                 layer = getattr(backbone, part, None)
                 if layer is not None and repr(getattr(network, part, layer)) != repr(layer):
-                    imports.add("from torch import nn")
-                    lines.append(f"model.{part} = nn.{layer!r}")
+                    lines.append(f"model.{part} = torch.nn.{layer!r}")
                     setattr(network, part, copy.deepcopy(layer))
             if _is_same(network, backbone, size):
-                return imports, lines
-        # A library may reject arguments that solo-learn's variant of a model accepts.
-        except (RuntimeError, TypeError):
-            continue
+                return lines
     raise ValueError(
         f"--to {target}: {target} has no model for the weights of backbone.name={name}"
         + ("; --to safetensors writes them unchanged." if target != "safetensors" else ".")
@@ -159,7 +157,7 @@ def export(
     backbone = host.build_backbone(args)
     host.load_backbone(backbone, path)
     images = image_spec(args)
-    imports, lines = plain_model(target, args, backbone, images.size if images else 224)
+    lines = plain_model(target, args, backbone, images.size if images else 224)
     state = {key: value.contiguous() for key, value in backbone.state_dict().items()}
     file = TARGETS[target]
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,16 +167,15 @@ def export(
         unfinished.mkdir()
         if target == "torchvision":
             torch.save(state, unfinished / file)
-            imports.add("import torch")
             load = f'torch.load("{file}", weights_only=True)'
         else:
             from safetensors.torch import save_file
 
             save_file(state, unfinished / file, metadata={"format": "pt"})
-            imports.add("from safetensors.torch import load_file")
+            lines.insert(0, "from safetensors.torch import load_file")
             load = f'load_file("{file}")'
         lines.append(f"model.load_state_dict({load}, strict=True)")
-        program = "\n".join([*sorted(imports), "", *lines])
+        program = "\n".join(["import torch", *lines])
         (unfinished / "README.md").write_text(_card(path, args, program, accuracies or {}))
         settings = OmegaConf.to_container(args, resolve=True)
         (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
