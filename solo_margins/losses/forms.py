@@ -38,12 +38,15 @@ def _autocast_is_on(device: str) -> bool:
         return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()
 
 
-def _either(engine_form: Loss) -> Loss:
+def _either(engine_form: Loss, has_margins: bool = True) -> Loss:
     """Return the function that runs the engine, or the plain form of the same name."""
     plain_form = getattr(plain, engine_form.__name__)
 
     @functools.wraps(engine_form)
     def loss(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if has_margins:
+            # Compiled code sets it too, unlike a list that grows, which would be compiled anew.
+            capture.last_step.called_margin_loss = True
         if is_compiling():
             kwargs.pop("tile_size", None)
             return plain_form(first, *args, **kwargs)
@@ -55,7 +58,7 @@ def _either(engine_form: Loss) -> Loss:
     return loss  # type: ignore[return-value]
 
 
-polarization = _either(engine_polarization)
+polarization = _either(engine_polarization, has_margins=False)
 
 
 @_either
