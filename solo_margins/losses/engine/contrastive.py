@@ -98,7 +98,9 @@ def positive_dloss_dsim(
     """Return the derivative of the loss by the similarity of each positive, (N, P)."""
     dloss_dsim = terms.to_positives.unsqueeze(1) * (-weight / spec.temperature)
     if side.logits.shape[1] > 1:  # a positive's share among those of its row
-        dloss_dsim = dloss_dsim * (side.logits - side.log_sum.unsqueeze(1)).exp()
+        # Of a row without a positive both log-sums are minus infinity.
+        largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
+        dloss_dsim = dloss_dsim * (side.logits - largest).exp()
     return dloss_dsim
 
 
@@ -143,10 +145,7 @@ class _Matrix:
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
         """Return, for each positive, the factor of its chord in the gradient."""
         dloss_dsim = positive_dloss_dsim(side, terms, self.spec, self.weight)
-        factor = positive_grad(side.angles, self.spec.margins, dloss_dsim)
-        if self.positives.valid is not None:
-            factor = factor.masked_fill(~self.positives.valid, 0.0)
-        return factor
+        return positive_grad(side.angles, self.spec.margins, dloss_dsim)
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
         """Return the factor from exponentials to gradients by the cosines."""
@@ -164,15 +163,16 @@ class _Matrix:
         size = vectors.shape[0]
         strips = row_tiles(size, size, self.tile_size, vectors.device)
         tile = strips[0].stop
-        triangle = sum((strip.stop - strip.start) * (size - strip.start) for strip in strips)
+        triangle = size * (size + tile) // 2
         fits = self.tile_size is None and triangle * vectors.element_size() <= KEPT_BYTES
         keep = needed[0] and (len(strips) == 1 or fits)
-        buffer = vectors.new_empty(triangle if keep else tile * size)
+        buffer = vectors.new_empty(0 if keep else tile * size)
         own = torch.arange(size, device=vectors.device).unsqueeze(1)
 
-        def exponentials(strip: slice, at: int) -> Tensor:
+        def exponentials(strip: slice) -> Tensor:
             shape = (strip.stop - strip.start, size - strip.start)
-            out = buffer[at : at + shape[0] * shape[1]].view(shape)
+            entries = shape[0] * shape[1]
+            out = (vectors.new_empty(entries) if keep else buffer[:entries]).view(shape)
             right = vectors[strip.start :].t()
             sharpness = 1.0 / self.spec.temperature
             torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
@@ -184,15 +184,13 @@ class _Matrix:
 
         total = vectors.new_zeros(size)
         kept: list[Tensor] = []
-        at = 0
         for strip in strips:
-            tile_exp = exponentials(strip, at)
+            tile_exp = exponentials(strip)
             total[strip] += tile_exp.sum(dim=1)
             if strip.stop < size:
                 total[strip.stop :] += tile_exp[:, strip.stop - strip.start :].sum(dim=0)
             if keep:
                 kept.append(tile_exp)
-                at += tile_exp.numel()
 
         side = positive_side(vectors, vectors, self.positives, self.spec)
         counts = self.positives.counts(size, slice(0, size), vectors.dtype)
@@ -203,12 +201,9 @@ class _Matrix:
 
         per_negative = self._per_negative(terms.to_negatives, total)
         gradient = torch.zeros_like(vectors)
-        factors = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
-            tile_exp = kept[number] if keep else exponentials(strip, 0)
-            both = factors[: tile_exp.numel()].view(tile_exp.shape)
-            torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
-            tile_exp.mul_(both)
+            tile_exp = kept[number] if keep else exponentials(strip)
+            tile_exp.mul_(per_negative[strip].unsqueeze(1) + per_negative[strip.start :])
             gradient[strip].addmm_(tile_exp, vectors[strip.start :])
             if strip.stop < size:
                 right = tile_exp[:, strip.stop - strip.start :]
@@ -251,25 +246,22 @@ class _Matrix:
             if hardness > 0.0:
                 # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
                 flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
-            sharp = (logits.mul_(1.0 + hardness) if hardness > 0.0 else logits).exp_()
+                logits.mul_(1.0 + hardness)
+            sharp = logits.exp_()
             counts = positives.counts(width, part, rows.dtype)
             total = sharp.sum(dim=1)
-            log_negatives = total.log() + peak
-            flat_total = None
+            log_negatives = total.log() + (1.0 + hardness) * peak
             if flat is not None:
                 flat_total = flat.sum(dim=1)
-                log_negatives = weighted_log_sum(
-                    total.log() + (1.0 + hardness) * peak,
-                    flat_total.log() + hardness * peak,
-                    counts[1],
-                )
+                log_flat = flat_total.log() + hardness * peak
+                log_negatives = weighted_log_sum(log_negatives, log_flat, counts[1])
             terms = row_terms(side.log_sum[part], log_negatives, counts, spec)
             collected.append(terms)
-            if for_rows is None and for_columns is None:
+            if not any(needed):
                 continue
 
             scale = self._per_negative(terms.to_negatives, total).unsqueeze(1)
-            if flat is not None and flat_total is not None:
+            if flat is not None:
                 flat_scale = self._per_negative(terms.to_negatives, flat_total).unsqueeze(1)
                 sharp.mul_(scale * (1.0 + hardness)).sub_(flat.mul_(flat_scale * hardness))
                 scale = torch.ones_like(scale)
@@ -279,7 +271,7 @@ class _Matrix:
                 for_columns.addmm_(sharp.t(), rows[part] * scale)
 
         terms = RowTerms(*(torch.cat(term) for term in zip(*collected, strict=True)))
-        if for_rows is not None or for_columns is not None:
+        if any(needed):
             factor = self._positive_grad(side, terms)
             for number, partner in enumerate(_partners(columns, positives)):
                 sides = side.angles.side[:, number]
