@@ -31,6 +31,11 @@ from solo_margins.files import append_line, open_for_appending, read_lines
 from solo_margins.same_run import run_id
 
 
+def now() -> str:
+    """Return the time, in UTC and ISO 8601."""
+    return strftime("%Y-%m-%dT%H:%M:%S+00:00", gmtime())
+
+
 @dataclass(frozen=True)
 class Record:
     """A finished run, one line of a results file.
@@ -54,7 +59,7 @@ class Record:
     seconds: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
-    finished: str = field(default_factory=lambda: strftime("%Y-%m-%dT%H:%M:%S+00:00", gmtime()))
+    finished: str = field(default_factory=now)
 
     @property
     def id(self) -> str:
