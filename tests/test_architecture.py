@@ -16,7 +16,6 @@ LAYERS = [
     ["host"],
     ["data"],
     ["resolvers"],
-    ["multirun"],
     ["cli"],
     ["lens"],
     ["methods"],
