@@ -14,7 +14,7 @@ from solo_margins.data.image_spec import classifier_spec
 from solo_margins.evaluation.features import Features, Views, extract_features, view_loader
 from solo_margins.losses.checks import require_count
 from solo_margins.training.checked_config import checked
-from solo_margins.training.probing import parsed, pretrained_backbone
+from solo_margins.training.programs import parsed, pretrained_backbone
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from method_parents import PARENTS, needs
 from solo_margins import host, training
 from solo_margins.data.datamodule import RunData
 from solo_margins.training.checked_config import checked
-from solo_margins.training.pretraining import parsed
+from solo_margins.training.programs import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
