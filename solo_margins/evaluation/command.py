@@ -62,7 +62,10 @@ def parse(
     for key, value in values.items():
         if key in PATHS:
             OmegaConf.update(cfg, key, None if value in ("", "null") else value)
-        else:
-            target = options if key in options else cfg
-            target.merge_with_dotlist([f"{key}={value}"])
+            continue
+        try:
+            (options if key in options else cfg).merge_with_dotlist([f"{key}={value}"])
+        # The parser's own errors fill several lines.
+        except Exception:
+            raise ValueError(f"{key} must be a value in YAML's notation, got {value!r}.") from None
     return cfg, {str(name): options[name] for name in options}

@@ -87,7 +87,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        chosen = torch.device(device)
+        chosen = torch.device(str(device))
         # A name that PyTorch knows need not be a device that is there.
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError):

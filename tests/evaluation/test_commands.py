@@ -70,6 +70,8 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
         ("data.val_path=/nowhere", r"data=digits has its own images.*data=folder"),
         ("backbone.name=narrow_resnet18", r"holds another backbone"),
         ("device=tpu", r"device=tpu cannot be used"),
+        ("device=[cpu]", r"device=\['cpu'\] cannot be used"),
+        ("max_epochs=[", r"max_epochs must be a value in YAML's notation, got '\['"),
         ("extraction_batch_size=0", r"extraction_batch_size must be a whole number above 0, got 0"),
     ],
 )
