@@ -65,8 +65,7 @@ class ReportedRun:
     def number(self, key: str) -> float | None:
         """Return a finite number from ``method_kwargs``, None if it is not one."""
         value: Any = self.settings.get(f"method_kwargs.{key}")
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None
+        return float(value) if type(value) in (int, float) and math.isfinite(value) else None
 
     @property
     def temperature(self) -> float:
@@ -76,9 +75,7 @@ class ReportedRun:
     def band(self) -> tuple[float, float] | None:
         """Return the polarization band, None if the run has none."""
         band: Any = self.number("polarization.lower"), self.number("polarization.upper")
-        # A scheduled weight may start at 0.
-        penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
-        is_on = penalised or self.number("polarization.weight")
+        is_on = any("polarization_loss" in seen.scalars for seen in self.lens.observations)
         return band if is_on and None not in band else None
 
 
@@ -108,10 +105,8 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
-        notes.append(
-            f"The runs have different methods ({', '.join(methods)}): their losses and gradients "
-            "are not comparable."
-        )
+        words = "their losses and gradients are not comparable"
+        notes.append(f"The runs have different methods ({', '.join(methods)}): {words}.")
     return runs, notes
 
 
