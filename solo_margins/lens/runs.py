@@ -94,7 +94,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
         if folder.resolve() in distinct:
             notes.append(f"{folder} is listed more than once and shown once.")
         distinct.setdefault(folder.resolve(), folder)
-    names = labels(list(distinct))
+    names = [folder.name for folder in distinct]
+    if len(set(names)) < len(names):
+        names = [os.path.relpath(folder, os.path.commonpath(distinct)) for folder in distinct]
     runs = [_load(*run, notes) for run in zip(distinct.values(), names, strict=True)]
     runs = [run for run in runs if run.settings or run.accuracies or run.lens.header]
     names = [run.described("name") for run in runs]
@@ -108,22 +110,6 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
         words = "their losses and gradients are not comparable"
         notes.append(f"The runs have different methods ({', '.join(methods)}): {words}.")
     return runs, notes
-
-
-def labels(folders: Sequence[Path]) -> list[str]:
-    """Return short names of folders; equal names get their parent folders.
-
-    Example:
-        >>> labels([Path("/runs/one"), Path("/runs/two")])
-        ['one', 'two']
-        >>> labels([Path("/runs/a/one"), Path("/runs/b/one")])
-        ['a/one', 'b/one']
-    """
-    names = [folder.name for folder in folders]
-    if len(set(names)) == len(names):
-        return names
-    shared = os.path.commonpath(folders)
-    return [os.path.relpath(folder, shared) for folder in folders]
 
 
 def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:
