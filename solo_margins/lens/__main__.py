@@ -18,7 +18,6 @@ USAGE = (
     "Choose a command: python -m solo_margins.lens curves [key=value …] draws margins as curves, "
     "python -m solo_margins.lens report RUN [RUN …] [output=report.html] compares runs"
 )
-OF_THE_EXTRA = ("jinja2", "matplotlib", "omegaconf", "plotly")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -31,11 +30,8 @@ def main(arguments: Sequence[str]) -> None:
         try:
             write = getattr(import_module(f"solo_margins.lens.{module}"), function)
         except ModuleNotFoundError as missing:
-            package = str(missing.name).partition(".")[0]
-            if package not in OF_THE_EXTRA:
-                raise
-            words = f"This needs {package}, which is not installed"
-            raise SetupError(f"{words}: pip install solo-margins[lens]") from None
+            needed = f"This needs {str(missing.name).partition('.')[0]}, which is not installed"
+            raise SetupError(f"{needed}: pip install solo-margins[lens]") from None
         print(f"Written: {write(arguments[1:])}")
 
 

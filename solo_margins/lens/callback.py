@@ -59,11 +59,9 @@ class Lens(pl.Callback):
         self._health = HealthChecks(grace_epochs=1.0 + float(warm_up))
         if trainer.is_global_zero:
             is_config = isinstance(cfg, DictConfig)
-            header = {
-                "method": type(pl_module).__name__,
-                "settings": OmegaConf.to_container(cfg, resolve=True) if is_config else {},
-                "every": self.interval,
-            }
+            settings = OmegaConf.to_container(cfg, resolve=True) if is_config else {}
+            header: dict[str, Any] = {"settings": settings, "every": self.interval}
+            header["method"] = type(pl_module).__name__
             with suppress(HostNotFoundError):
                 header.update(host=form(), versions=versions())
             self._writer = Writer(self.folder or run_folder(trainer))
@@ -101,9 +99,7 @@ class Lens(pl.Callback):
                 trainer.should_stop = True
         self.seconds += time.perf_counter() - began + captured.seconds
 
-    def _observe(
-        self, trainer: Any, module: Any, captured: StepCapture, epoch: float
-    ) -> str | None:
+    def _observe(self, trainer: Any, module: Any, captured: StepCapture, epoch: float) -> Any:
         """Measure, write and log; return the text of a new warning of collapse."""
         polarization, views = getattr(module, "polarization", None), getattr(module, "num_crops", 2)
         band = (polarization.lower, polarization.upper) if polarization else None
@@ -135,12 +131,9 @@ class Lens(pl.Callback):
         whole = time.perf_counter() - self._began
         cost = {"observations": self.observations, "seconds": self.seconds}
         self._writer.add_cost(**cost, training_seconds=whole)
-        print(
-            f"Lens: {self.observations} observations, one every {self.interval} steps, took "
-            f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%}): "
-            f"{self._writer.path}",
-            flush=True,
-        )
+        taken = f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%})"
+        words = f"{self.observations} observations, one every {self.interval} steps, took {taken}"
+        print(f"Lens: {words}: {self._writer.path}", flush=True)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Stop capturing."""

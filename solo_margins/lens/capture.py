@@ -29,8 +29,6 @@ COUNTERPARTS: dict[str, Callable[..., Tensor]] = {
     "simsiam_loss_func": losses.simsiam_curv_loss_func,
     "wmse_loss_func": losses.byol_curv_loss_func,
 }
-# Arguments of solo-learn's losses that only say how they are computed.
-NOT_OURS = ("simplified",)
 
 
 @dataclass
@@ -86,10 +84,11 @@ def _reported(source: Any, name: str, captured: StepCapture) -> Callable[..., Te
     @functools.wraps(loss)
     def reported(*args: Any, **kwargs: Any) -> Tensor:
         value: Tensor = loss(*args, **kwargs)
+        kwargs.pop("simplified", None)  # only says how theirs is computed
         began = time.perf_counter()
         # A loss of the same name with other arguments is not the one that ours equals.
         with torch.no_grad(), suppress(TypeError, ValueError):
-            ours(*args, **{key: item for key, item in kwargs.items() if key not in NOT_OURS})
+            ours(*args, **kwargs)
         captured.seconds += time.perf_counter() - began
         return value
 

@@ -23,7 +23,7 @@ from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
 from solo_margins.losses import Margins
 from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, Range, require_number
-from solo_margins.losses.margins import FIELDS
+from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 ENDINGS = (".png", ".pdf", ".svg")
 KEYS = (*(f"margins.{name}" for name in FIELDS), "temperature", "q", "degrees", "output")
@@ -34,7 +34,6 @@ STYLE: dict[Any, Any] = {"axes.grid": True, "grid.alpha": 0.3, "legend.fontsize"
 PLAIN, CHOSEN, SECOND = "#6b7280", "#c2410c", "#1d4ed8"
 WITHOUT = {"color": PLAIN, "linestyle": "--", "linewidth": 1.8, "label": "no margins"}
 WITH = {"color": CHOSEN, "linewidth": 2.4, "label": "these margins"}
-HEADING = {"fontsize": 13, "weight": "bold"}
 DEGREES, BY_ANGLE = curves.ANGLES.rad2deg(), "angle θ of the positive, degrees"
 BY_PROBABILITY = "probability q of the positive, without margins"
 
@@ -63,6 +62,11 @@ class CurveSettings:
     degrees: float = 60.0
     output: Path = Path("lens_curves.png")
 
+    @property
+    def angle(self) -> Tensor:
+        """The positive's angle in plots against the probability, in radians."""
+        return torch.tensor(math.radians(self.degrees), dtype=torch.float64)
+
     def __post_init__(self) -> None:
         require_number("temperature", self.temperature, POSITIVE)
         require_number("q", self.q, UP_TO_ONE)
@@ -83,19 +87,17 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
         ...
         ValueError: margins.angular must be a number in [0, π], got 4
     """
-    settings: dict[str, Any] = {}
-    numbers = []
     for argument in arguments:
-        key, is_setting, text = argument.partition("=")
+        key, is_setting, _ = argument.partition("=")
         if not is_setting or key not in KEYS:
             keys = ", ".join(KEYS)
             raise ValueError(f"{argument!r} is not key=value with one of the keys {keys}.")
-        if key == "output":
-            settings[key] = output_path(text, ENDINGS)
-        else:
-            numbers.append(argument)
-    cfg: Any = OmegaConf.from_dotlist(numbers)
-    return CurveSettings(**{**settings, **cfg, "margins": read(cfg, "margins", Margins)})
+    files = [argument for argument in arguments if argument.startswith("output=")]
+    settings: Any = OmegaConf.from_dotlist([one for one in arguments if one not in files])
+    settings = {**settings, "margins": read(settings, "margins", Margins)}
+    for file in files:
+        settings["output"] = output_path(file.removeprefix("output="), ENDINGS)
+    return CurveSettings(**settings)
 
 
 def draw_curves(arguments: Sequence[str]) -> Path:
@@ -105,9 +107,10 @@ def draw_curves(arguments: Sequence[str]) -> Path:
         figure: Any = Figure(figsize=(16, 12.2), layout="constrained")
         title = f"{curves.described(settings.margins)}   (τ = {settings.temperature:g})"
         figure.suptitle(title, fontsize=15, weight="bold")
-        rows = figure.subfigures(3, 1, height_ratios=(1, 1, 1.15), hspace=0.04)
-        for row, draw in zip(rows, (_gradients, _factors, _families), strict=True):
-            draw(row, settings)
+        axes = list(figure.subplot_mosaic("abcd;efgh;iijj").values())
+        _gradients(figure, axes[:4], settings)
+        _factors(axes[4:8], settings)
+        _families(axes[8:], settings)
         figure.savefig(unfinished, dpi=110)
     return settings.output
 
@@ -121,57 +124,51 @@ def _plot(axis: Any, title: str, ylabel: str, x: Tensor, xlabel: str, *lines: Li
     axis.legend()
 
 
-def _gradients(row: Any, settings: CurveSettings) -> None:
-    row.suptitle("The gradient of a positive (Fig. 1 of the paper)", **HEADING)
-    by_angle, by_probability, *maps = row.subplots(1, 4, width_ratios=(1, 1, 1.12, 1.12))
+def _gradients(figure: Any, axes: Sequence[Any], settings: CurveSettings) -> None:
+    """Draw the gradient of a positive (Fig. 1 of the paper)."""
     angle, q, size = curves.ANGLES, curves.PROBABILITIES, "|∂L/∂θ|, 1/rad"
-    at_degrees = torch.tensor(settings.degrees).double().deg2rad()
-    against_angle, against_q = [], []
-    for margins, look, axis in (
-        (Margins(), WITHOUT, maps[0]),
-        (settings.margins, WITH, maps[1]),
-    ):
-        gradient = partial(curves.positive_gradient, margins, temperature=settings.temperature)
-        against_angle.append((gradient(angle, settings.q), look))
-        against_q.append((gradient(at_degrees, q), look))
+    by_angle, by_probability = [], []
+    for margins, look, axis in ((Margins(), WITHOUT, axes[2]), (settings.margins, WITH, axes[3])):
+        gradient = partial(curves.positive_gradient, ContrastSpec(settings.temperature, margins))
+        by_angle.append((gradient(angle, settings.q), look))
+        by_probability.append((gradient(settings.angle, q), look))
         both = gradient(angle.unsqueeze(0), q.unsqueeze(1)).numpy()
         mesh = axis.imshow(both, origin="lower", extent=(0, 180, 0, 1), aspect="auto")
         axis.set(title=f"gradient, {look['label']}", xlabel=BY_ANGLE, ylabel="probability q")
         axis.grid(False)
-        row.colorbar(mesh, ax=axis, pad=0.02).set_label(size)
-    title = f"gradient against angle, q = {settings.q:g}"
-    _plot(by_angle, title, size, DEGREES, BY_ANGLE, *against_angle)
-    title = f"gradient against probability, θ = {settings.degrees:g}°"
-    _plot(by_probability, title, size, q, BY_PROBABILITY, *against_q)
+        figure.colorbar(mesh, ax=axis, pad=0.02).set_label(size)
+    title = f"gradient of a positive (Fig. 1), q = {settings.q:g}"
+    _plot(axes[0], title, size, DEGREES, BY_ANGLE, *by_angle)
+    title = f"gradient of a positive (Fig. 1), θ = {settings.degrees:g}°"
+    _plot(axes[1], title, size, q, BY_PROBABILITY, *by_probability)
 
 
-def _factors(row: Any, settings: CurveSettings) -> None:
-    row.suptitle("The factors that margins multiply gradients by (Fig. 2, Eq. 12)", **HEADING)
-    weight, slope, probability, total = row.subplots(1, 4)
-    margins, tau = settings.margins, settings.temperature
+def _factors(axes: Sequence[Any], settings: CurveSettings) -> None:
+    """Draw the factors that margins multiply gradients by (Fig. 2, Eq. 12)."""
+    margins, spec = settings.margins, ContrastSpec(settings.temperature, settings.margins)
     # The slope diverges at the angles 0 and π, the ratio of probabilities at 1.
     angle, q = curves.ANGLES[1:-1], curves.PROBABILITIES[:-1]
-    all_together = curves.total_ratio(margins, angle, settings.q, tau)
+    all_together = curves.total_ratio(spec, angle, settings.q)
     for axis, title, factor in (
-        (weight, "scale of positives, s · curve(θ)", margins.angle_weight(angle)),
-        (slope, "slope, sin(θ + m₁) / sin θ", curves.slope_ratio(margins, angle)),
-        (total, f"all together, q = {settings.q:g}", all_together),
+        (axes[0], "scale of positives (Fig. 2), s · curve(θ)", margins.angle_weight(angle)),
+        (axes[1], "slope (Fig. 2), sin(θ + m₁) / sin θ", curves.slope_ratio(margins, angle)),
+        (axes[3], f"all factors together (Eq. 12), q = {settings.q:g}", all_together),
     ):
         lines = ((factor, WITH), (torch.ones_like(factor), WITHOUT))
         _plot(axis, title, "factor", DEGREES[1:-1], BY_ANGLE, *lines)
         _cut_off_ends(axis, factor[9:-9])
-    at_degrees = torch.tensor(settings.degrees).double().deg2rad()
-    positive, negative = curves.probability_ratios(margins, at_degrees, q, tau)
+    positive, negative = curves.probability_ratios(spec, settings.angle, q)
     dashed = {"color": SECOND, "linestyle": (0, (4, 3)), "linewidth": 1.8}
-    _plot(
-        *(probability, f"probability at θ = {settings.degrees:g}°", "factor", q, BY_PROBABILITY),
+    of_probability = (
         (positive, {**WITH, "label": "positive: (1 − q′) / (1 − q)"}),
         (negative, {**dashed, "label": "negatives: q′ⱼ / qⱼ"}),
         (torch.ones_like(q), WITHOUT),
     )
+    title = f"probability (Fig. 2), θ = {settings.degrees:g}°"
+    _plot(axes[2], title, "factor", q, BY_PROBABILITY, *of_probability)
     if max(positive.max(), negative.max()) > 20:
-        probability.set_yscale("log")
-        probability.yaxis.set_major_formatter("{x:g}")
+        axes[2].set_yscale("log")
+        axes[2].yaxis.set_major_formatter("{x:g}")
 
 
 def _cut_off_ends(axis: Any, inner: Tensor) -> None:
@@ -203,25 +200,21 @@ def family(
     return lines
 
 
-def _families(row: Any, settings: CurveSettings) -> None:
+def _families(axes: Sequence[Any], settings: CurveSettings) -> None:
     """Draw the effect of other values of curvature and attenuation."""
-    margins, q = settings.margins, curves.PROBABILITIES[:-1]
-    by_angle, by_probability = row.subplots(1, 2)
-    title = "Weight of a positive by its angle, for several curvatures c (Eq. 18)"
-    lines = family(margins, "curvature", CURVATURES, lambda each: each.angle_weight(curves.ANGLES))
-    _plot(by_angle, title, "weight s · curve(θ)", DEGREES, BY_ANGLE, *lines)
-    title = "Attenuation 1 / (1 − αq) by probability, for several α (Eq. 20, 21)"
-    lines = family(
-        margins, "attenuation", ATTENUATIONS, lambda each: each.attenuation_factor(1.0 - q)
-    )
+    margins, angle, q = settings.margins, curves.ANGLES, curves.PROBABILITIES[:-1]
+    title = "weight of a positive for several curvatures c (Eq. 18)"
+    lines = family(margins, "curvature", CURVATURES, lambda each: each.angle_weight(angle))
+    _plot(axes[0], title, "weight s · curve(θ)", DEGREES, BY_ANGLE, *lines)
+    attenuation = partial(Margins.attenuation_factor, complement=1.0 - q)
+    lines = family(margins, "attenuation", ATTENUATIONS, attenuation)
     if margins.subtractive > 0.0:
         alpha = -math.expm1(-margins.subtractive / settings.temperature)
         label = f"m₂ = {margins.subtractive:g} acts as α = {alpha:.3g} (Eq. 14)"
         look = {"color": SECOND, "linestyle": ":", "linewidth": 2.6, "label": label}
-        lines.append((replace(margins, attenuation=alpha).attenuation_factor(1.0 - q), look))
+        lines.append((attenuation(replace(margins, attenuation=alpha)), look))
+    title = "attenuation 1 / (1 − αq) for several α (Eq. 20, 21)"
     # With margins on, the q of Eq. 20 is that with margins.
-    _plot(by_probability, title, "factor", q, "probability q of the positive", *lines)
-    by_probability.set(yscale="log", ylim=(0.9, 100), yticks=(1, 2, 5, 10, 20, 50, 100))
-    by_probability.yaxis.set_major_formatter("{x:g}")
-    for axis in (by_angle, by_probability):
-        axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    _plot(axes[1], title, "factor", q, "probability q of the positive", *lines)
+    axes[1].set(yscale="log", ylim=(0.9, 100), yticks=(1, 2, 5, 10, 20, 50, 100))
+    axes[1].yaxis.set_major_formatter("{x:g}")

@@ -10,6 +10,7 @@ Every curve calls the same methods of :class:`Margins` as the losses do.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -31,51 +32,30 @@ def described(margins: Margins) -> str:
         'm₁ = 0.5, c = 1.5'
     """
     values = {name: getattr(margins, name) for name in FIELDS}
-    parts = [
-        f"{SYMBOLS.get(name, name)} = {value if isinstance(value, str) else f'{value:.3g}'}"
-        for name, value in values.items()
-        if value != getattr(Margins, name)
-    ]
-    return ", ".join(parts) or "no margins"
+    changed = {name: value for name, value in values.items() if value != getattr(Margins, name)}
+    texts = {n: v if isinstance(v, str) else f"{v:.3g}" for n, v in changed.items()}
+    return ", ".join(f"{SYMBOLS.get(n, n)} = {text}" for n, text in texts.items()) or "no margins"
 
 
-def row_terms(
-    margins: Margins,
-    angle: Tensor,
-    q: Tensor | float,
-    temperature: float,
-    negatives_weight: float = 1.0,
-) -> RowTerms:
+def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
     """Return loss and gradients by the logits of rows whose positive has these angles.
 
     Args:
-        margins: the margins.
+        spec: margins and temperature; without negatives, as in BYOL, their weight is 0.
         angle: of the positive, in [0, π].
         q: the positive's probability without margins, in [0, 1].
-        temperature: τ.
-        negatives_weight: β; 0 where there are positives only, as in BYOL.
     """
-    cosine, q = angle.cos(), torch.as_tensor(q, dtype=angle.dtype)
+    cosine, q = angle.cos() / spec.temperature, torch.as_tensor(q, dtype=angle.dtype)
     # The negatives that give the positive this probability when there are no margins.
-    log_negatives = cosine / temperature + torch.log1p(-q) - q.log()
-    shifted = margins.similarity(cosine, angle.sin()) / temperature
-    return info_nce(shifted, log_negatives, ContrastSpec(temperature, margins, negatives_weight))
+    log_negatives = cosine + torch.log1p(-q) - q.log()
+    shifted = spec.margins.similarity(angle.cos(), angle.sin()) / spec.temperature
+    return info_nce(shifted, log_negatives, spec)
 
 
-def positive_gradient(
-    margins: Margins,
-    angle: Tensor,
-    q: Tensor | float,
-    temperature: float,
-    negatives_weight: float = 1.0,
-) -> Tensor:
-    r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive (Fig. 1).
-
-    The arguments are those of :func:`row_terms`.
-    """
-    by_logit = row_terms(margins, angle, q, temperature, negatives_weight).to_positives
-    by_angle = by_logit * margins.slope(angle.cos(), angle.sin()) * margins.angle_weight(angle)
-    return (by_angle / temperature).abs()
+def positive_gradient(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Tensor:
+    r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive (Fig. 1)."""
+    slope = spec.margins.slope(angle.cos(), angle.sin()) * spec.margins.angle_weight(angle)
+    return (row_terms(spec, angle, q).to_positives * slope / spec.temperature).abs()
 
 
 def slope_ratio(margins: Margins, angle: Tensor) -> Tensor:
@@ -83,19 +63,17 @@ def slope_ratio(margins: Margins, angle: Tensor) -> Tensor:
     return margins.slope(angle.cos(), angle.sin()) / angle.sin()
 
 
-def probability_ratios(
-    margins: Margins, angle: Tensor, q: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
+def probability_ratios(spec: ContrastSpec, angle: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return (1 − q') / (1 − q), attenuation included, and :math:`q'_{ij} / q_{ij}` of negatives.
 
     They are the second effect of Eq. 12, 14 and 20 (Fig. 2). A negative's own probability does not
     matter: margins change that of all negatives of a row by one factor.
     """
-    terms = row_terms(margins, angle, q, temperature)
+    terms = row_terms(spec, angle, q)
     return terms.to_positives / (1.0 - q), terms.to_negatives / (1.0 - q)
 
 
-def total_ratio(margins: Margins, angle: Tensor, q: float, temperature: float) -> Tensor:
+def total_ratio(spec: ContrastSpec, angle: Tensor, q: float) -> Tensor:
     """Return the factor of a positive's gradient by all margins together."""
-    plain = positive_gradient(Margins(), angle, q, temperature)
-    return positive_gradient(margins, angle, q, temperature) / plain
+    plain = positive_gradient(replace(spec, margins=Margins()), angle, q)
+    return positive_gradient(spec, angle, q) / plain

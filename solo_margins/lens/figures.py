@@ -19,6 +19,7 @@ from solo_margins.lens import curves
 from solo_margins.lens.records import HISTOGRAMS, Histogram
 from solo_margins.lens.runs import ReportedRun
 from solo_margins.losses import Margins
+from solo_margins.losses.margins import ContrastSpec
 
 MOST_POINTS = 1000  # of a line; a screen shows no more
 MOST_STEPS = 120  # of the slider
@@ -80,8 +81,8 @@ def _curve(name: str, margins: Margins | None, temperature: float) -> list[Point
     x, y = ANGLES.rad2deg(), margins.angle_weight(ANGLES)
     if name == "gradient":
         # Without negatives q has no meaning.
-        beta = float(temperature > 0)
-        y = curves.positive_gradient(margins, ANGLES, 0.5, temperature or 1.0, beta)
+        spec = ContrastSpec(temperature or 1.0, margins, float(temperature > 0))
+        y = curves.positive_gradient(spec, ANGLES, 0.5)
     elif name == "attenuation":
         x, y = PROBABILITIES, margins.attenuation_factor(1.0 - PROBABILITIES)
     return list(zip(x.tolist(), y.tolist(), strict=True))

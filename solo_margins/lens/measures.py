@@ -49,19 +49,14 @@ SATURATED = 0.99
 SILENCED = 0.1
 # What is measured of rows and pairs, but not averaged.
 NOT_AVERAGED = ("positive", "negative", "positive_plain", "negative_plain", "curve", "candidates")
+Band = tuple[float, float] | None
 # Histograms of measured pairs and rows, which begin at 0, and where they end.
 HIGHEST = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
 
 
 @torch.no_grad()
 def measure(
-    captured: StepCapture,
-    band: tuple[float, float] | None = None,
-    views: int = 2,
-    max_rows: int = MAX_ROWS,
-    bins: int = BINS,
-    step: int = 0,
-    epoch: float = 0.0,
+    captured: StepCapture, band: Band = None, views: int = 2, step: int = 0, epoch: float = 0.0
 ) -> Observation:
     """Return the measurements of a step; what was not captured is left out.
 
@@ -70,19 +65,17 @@ def measure(
         band: lower and upper end of the polarization's band.
         views: number of views that the student projects; if a step projects a view more than
             once, the last projection is used.
-        max_rows: measured rows of each comparison, of projections and of features.
-        bins: bins of every histogram.
         step: optimiser steps taken before.
         epoch: epochs trained before.
     """
     seen = Observation(step, epoch, scalars={})
     if captured.compared:
-        _add_gradients(seen, captured, max_rows, bins)
+        _add_gradients(seen, captured)
     if captured.projections:
-        projections = _evenly(torch.cat(captured.projections[-views:]), max_rows)
-        _add_distances(seen, projections, band, bins)
+        projections = _evenly(torch.cat(captured.projections[-views:]), MAX_ROWS)
+        _add_distances(seen, projections, band)
     if captured.features:
-        features = _evenly(torch.cat(captured.features), 2 * max_rows)
+        features = _evenly(torch.cat(captured.features), 2 * MAX_ROWS)
         seen.scalars["effective_rank"] = effective_rank(features)
         seen.scalars["feature_width"] = float(min(features.shape))
     return seen
@@ -95,15 +88,15 @@ def _evenly(vectors: Tensor, rows: int) -> Tensor:
     return vectors[indices.round().long()]
 
 
-def _add_gradients(seen: Observation, captured: StepCapture, max_rows: int, bins: int) -> None:
-    share = max(1, max_rows // len(captured.compared))
+def _add_gradients(seen: Observation, captured: StepCapture) -> None:
+    share = max(1, MAX_ROWS // len(captured.compared))
     parts = [angle_gradients(one, share) for one in captured.compared]
     joined = {name: torch.cat([part[name].reshape(-1) for part in parts]) for name in parts[0]}
     for name, values in joined.items():
         if name not in NOT_AVERAGED and len(values):
             seen.scalars[name] = (values * 1.0).mean().item()
             if name in HIGHEST:
-                seen.histograms[name] = Histogram.of(values, 0.0, HIGHEST[name], bins)
+                seen.histograms[name] = Histogram.of(values, 0.0, HIGHEST[name], BINS)
     if {"positive_angle", "negative_angle"} <= seen.histograms.keys():
         angles = joined["positive_angle"], joined["negative_angle"]
         seen.scalars["angle_separation"] = separation(*angles)
@@ -208,9 +201,7 @@ def separation(positive: Tensor, negative: Tensor) -> float:
     return (larger.mean() / len(ordered)).item()
 
 
-def _add_distances(
-    seen: Observation, projections: Tensor, band: tuple[float, float] | None, bins: int
-) -> None:
+def _add_distances(seen: Observation, projections: Tensor, band: Band) -> None:
     if len(projections) < 2:
         return
     (unit,) = unit_vectors(projections)
@@ -218,7 +209,7 @@ def _add_distances(
     cosine = (unit @ unit.t())[others].clamp(-1.0, 1.0)
     distance = (1.0 - cosine) / 2.0
     seen.scalars["uniformity"] = (-8.0 * distance).exp().mean().log().item()
-    seen.histograms["distance"] = Histogram.of(distance, 0.0, 1.0, bins)
+    seen.histograms["distance"] = Histogram.of(distance, 0.0, 1.0, BINS)
     if band is not None:
         inside = ((distance - band[0]) * (distance - band[1])).clamp(max=0.0).abs()
         seen.scalars["polarization_loss"] = inside.mean().item()

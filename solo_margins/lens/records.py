@@ -50,8 +50,8 @@ class Histogram:
     counts: list[int]
 
     def __post_init__(self) -> None:
-        is_counted = all(isinstance(count, int) and count >= 0 for count in self.counts)
-        if not self.high > self.low or not self.counts or not is_counted:
+        are_counts = all(isinstance(count, int) and count >= 0 for count in self.counts)
+        if not (self.high > self.low and self.counts and are_counts):
             raise ValueError("not a histogram")
 
     @classmethod

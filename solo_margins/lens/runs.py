@@ -65,8 +65,7 @@ class ReportedRun:
     def number(self, key: str) -> float | None:
         """Return a finite number from ``method_kwargs``, None if it is not one."""
         value: Any = self.settings.get(f"method_kwargs.{key}")
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None
+        return float(value) if type(value) in (int, float) and math.isfinite(value) else None
 
     @property
     def temperature(self) -> float:
@@ -76,9 +75,7 @@ class ReportedRun:
     def band(self) -> tuple[float, float] | None:
         """Return the polarization band, None if the run has none."""
         band: Any = self.number("polarization.lower"), self.number("polarization.upper")
-        # A scheduled weight may start at 0.
-        penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
-        is_on = penalised or self.number("polarization.weight")
+        is_on = any("polarization_loss" in seen.scalars for seen in self.lens.observations)
         return band if is_on and None not in band else None
 
 
@@ -97,7 +94,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
         if folder.resolve() in distinct:
             notes.append(f"{folder} is listed more than once and shown once.")
         distinct.setdefault(folder.resolve(), folder)
-    names = labels(list(distinct))
+    names = [folder.name for folder in distinct]
+    if len(set(names)) < len(names):
+        names = [os.path.relpath(folder, os.path.commonpath(distinct)) for folder in distinct]
     runs = [_load(*run, notes) for run in zip(distinct.values(), names, strict=True)]
     runs = [run for run in runs if run.settings or run.accuracies or run.lens.header]
     names = [run.described("name") for run in runs]
@@ -108,27 +107,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
-        notes.append(
-            f"The runs have different methods ({', '.join(methods)}): their losses and gradients "
-            "are not comparable."
-        )
+        words = "their losses and gradients are not comparable"
+        notes.append(f"The runs have different methods ({', '.join(methods)}): {words}.")
     return runs, notes
-
-
-def labels(folders: Sequence[Path]) -> list[str]:
-    """Return short names of folders; equal names get their parent folders.
-
-    Example:
-        >>> labels([Path("/runs/one"), Path("/runs/two")])
-        ['one', 'two']
-        >>> labels([Path("/runs/a/one"), Path("/runs/b/one")])
-        ['a/one', 'b/one']
-    """
-    names = [folder.name for folder in folders]
-    if len(set(names)) == len(names):
-        return names
-    shared = os.path.commonpath(folders)
-    return [os.path.relpath(folder, shared) for folder in folders]
 
 
 def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:

@@ -9,6 +9,7 @@ from solo_margins.lens import curves
 from solo_margins.losses import Margins
 from solo_margins.losses.byol import byol_curv_loss_func
 from solo_margins.losses.generalized import generalized_info_nce_loss_func
+from solo_margins.losses.margins import ContrastSpec
 
 MARGINS = [
     Margins(),
@@ -62,13 +63,14 @@ def close(found, expected):
 
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
 def test_gradients_follow_the_equations(margins):
+    spec = ContrastSpec(TAU, margins)
     angle, q = curves.ANGLES[::10], curves.PROBABILITIES[::18]
-    by_angle = curves.positive_gradient(margins, angle, 0.3, TAU)
+    by_angle = curves.positive_gradient(spec, angle, 0.3)
     close(by_angle, [naive_gradient(x, 0.3, margins) for x in angle.tolist()])
-    by_probability = curves.positive_gradient(margins, radians(40.0), q, TAU)
+    by_probability = curves.positive_gradient(spec, radians(40.0), q)
     inner = q.tolist()[1:-1]
     close(by_probability[1:-1], [naive_gradient(math.radians(40), x, margins) for x in inner])
-    found = curves.positive_gradient(margins, angle.unsqueeze(0), q.unsqueeze(1), TAU)
+    found = curves.positive_gradient(spec, angle.unsqueeze(0), q.unsqueeze(1))
     assert found.shape == (11, 19)
     assert torch.isfinite(found).all()
     expected = naive_gradient(angle[1].item(), q[3].item(), margins)
@@ -77,8 +79,9 @@ def test_gradients_follow_the_equations(margins):
 
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
 def test_factors_follow_equations_12_14_and_20(margins):
+    spec = ContrastSpec(TAU, margins)
     probabilities = curves.PROBABILITIES[18:-1:18]
-    ratios = curves.probability_ratios(margins, radians(60.0), probabilities, TAU)
+    ratios = curves.probability_ratios(spec, radians(60.0), probabilities)
     for q, positive, negative in zip(probabilities.tolist(), *ratios, strict=True):
         changed = naive_probability(math.radians(60.0), q, margins)
         attenuation = 1 / (1 - margins.attenuation * changed)
@@ -89,7 +92,7 @@ def test_factors_follow_equations_12_14_and_20(margins):
         assert negative.item() == pytest.approx(for_negatives * ratio, rel=1e-9)
     angles = curves.ANGLES[30:-1:30]
     slope = curves.slope_ratio(margins, angles)
-    total = curves.total_ratio(margins, angles, 0.3, TAU)
+    total = curves.total_ratio(spec, angles, 0.3)
     for angle, found, whole in zip(angles.tolist(), slope.tolist(), total.tolist(), strict=True):
         expected = math.sin(angle + margins.angular)
         if margins.beyond_pi == "monotone":
@@ -102,7 +105,8 @@ def test_factors_follow_equations_12_14_and_20(margins):
 def test_a_subtractive_margin_is_the_attenuation_of_equation_14():
     alpha = 1 - math.exp(-0.3 / TAU)
     q = curves.PROBABILITIES[:-1:18]
-    found, _ = curves.probability_ratios(Margins(subtractive=0.3), radians(75.0), q, TAU)
+    spec = ContrastSpec(TAU, Margins(subtractive=0.3))
+    found, _ = curves.probability_ratios(spec, radians(75.0), q)
     close(found[1:], [1 / (1 - alpha * x) for x in q.tolist()][1:])
     close(found[1:], Margins(attenuation=alpha).attenuation_factor(1.0 - q)[1:])
 
@@ -133,8 +137,8 @@ def test_gradients_are_those_of_the_loss(margins, degrees):
     negative = math.exp(math.cos(other) / TAU)
     q = torch.tensor(plain / (plain + negative), dtype=torch.float64)
     theta = torch.tensor(angle, dtype=torch.float64)
-    row = curves.row_terms(margins, theta, q, TAU)
-    pulled = curves.positive_gradient(margins, theta, q, TAU).item()
+    row = curves.row_terms(ContrastSpec(TAU, margins), theta, q)
+    pulled = curves.positive_gradient(ContrastSpec(TAU, margins), theta, q).item()
     if math.sin(angle + margins.angular) < 0 and margins.beyond_pi == "cosine":
         pulled = -pulled
     pushed = row.to_negatives.item() * math.sin(other) / TAU
@@ -147,8 +151,7 @@ def test_without_negatives_it_is_the_gradient_of_byol():
         query, keys = query_and_keys(math.radians(degrees))
         byol_curv_loss_func(query[:1], keys[:1], margins).backward()
         angle = torch.tensor(math.radians(degrees), dtype=torch.float64)
-        found = curves.positive_gradient(
-            margins, angle, torch.tensor(0.5).double(), 1.0, negatives_weight=0.0
-        )
+        spec = ContrastSpec(1.0, margins, negatives_weight=0.0)
+        found = curves.positive_gradient(spec, angle, 0.5)
         # BYOL's loss is 2 - 2 cos.
         assert 2 * found.item() == pytest.approx(abs(query.grad[0, 1].item()), rel=1e-9)
