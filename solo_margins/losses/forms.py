@@ -14,16 +14,11 @@ from torch import Tensor
 
 from solo_margins.losses import capture, plain
 from solo_margins.losses.checks import is_compiling
+from solo_margins.losses.engine import positives
 from solo_margins.losses.engine.contrastive import contrastive_loss
 from solo_margins.losses.engine.function import EngineLoss
 from solo_margins.losses.engine.geometry import angles_between, chord, positive_grad, unit_vectors
 from solo_margins.losses.engine.polarization import polarization as engine_polarization
-from solo_margins.losses.engine.positives import (
-    assigned_positives,
-    diagonal_positives,
-    paired_positives,
-    same_id_positives,
-)
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import ContrastSpec, Margins
 
@@ -72,9 +67,9 @@ def query_key(
     """Return the mean loss of queries against all keys; key i is the positive of query i."""
     rows, columns = unit_vectors(query, key)
     sizes = batch_sizes(rows)
-    positives = diagonal_positives(own_rows(sizes), sum(sizes), rows.device)
+    pairs = positives.diagonal_positives(own_rows(sizes), sum(sizes), rows.device)
     columns = gather(columns, sizes, with_gradient)
-    return contrastive_loss(rows, columns, positives, spec, len(sizes), tile_size)
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
 
 
 @_either
@@ -82,9 +77,9 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = 
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
     (rows,) = unit_vectors(z)
     sizes = batch_sizes(rows)
-    positives = same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
+    pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
     columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
-    return contrastive_loss(rows, columns, positives, spec, len(sizes), tile_size)
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
 
 
 @_either
@@ -92,14 +87,15 @@ def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> 
     """Return the mean loss of queries against their own key and the columns of a queue."""
     rows, keys, columns = unit_vectors(query, key.detach(), negatives.detach().t())
     sizes = batch_sizes(rows)
-    return contrastive_loss(rows, columns, paired_positives(keys, sum(sizes)), spec, len(sizes))
+    pairs = positives.paired_positives(keys, sum(sizes))
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes))
 
 
 @_either
 def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
     rows, columns = unit_vectors(z, centres.detach())
-    return contrastive_loss(rows, columns, assigned_positives(assignments), spec)
+    return contrastive_loss(rows, columns, positives.assigned_positives(assignments), spec)
 
 
 @_either

@@ -17,12 +17,7 @@ from solo_margins.losses import plain
 from solo_margins.losses.capture import CapturedContrast, report
 from solo_margins.losses.engine.function import EngineLoss
 from solo_margins.losses.engine.geometry import Angles, angles_between, chord, positive_grad
-from solo_margins.losses.engine.objective import (
-    RowTerms,
-    debiased_info_nce,
-    info_nce,
-    weighted_log_sum,
-)
+from solo_margins.losses.engine.objective import RowTerms, loss_terms, weighted_log_sum
 from solo_margins.losses.engine.positives import Counts, Positives
 from solo_margins.losses.engine.tiles import row_tiles
 from solo_margins.losses.margins import ContrastSpec
@@ -108,10 +103,7 @@ def row_terms(
     log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
 ) -> RowTerms:
     """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
-    if spec.tau_plus == 0.0:
-        terms = info_nce(log_positives, log_negatives, spec)
-    else:
-        terms = debiased_info_nce(log_positives, log_negatives, *counts, spec)
+    terms = loss_terms(log_positives, log_negatives, *counts, spec)
     if isinstance(counts[0], int):  # every row has so many
         return terms
     alone = torch.isneginf(log_positives)
@@ -139,8 +131,7 @@ class _Matrix:
     def by_autograd(self, rows: Tensor, columns: Tensor | None = None) -> Tensor:
         """Return the loss in its plain form."""
         masks = self.positives.as_masks(rows if columns is None else columns)
-        cosine = plain.cosines(rows, masks[0])
-        return plain.row_losses(cosine, *masks[1:], self.spec).sum() * self.weight
+        return plain.total_loss(rows, *masks, self.spec) * self.weight
 
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
         """Return, for each positive, the factor of its chord in the gradient."""

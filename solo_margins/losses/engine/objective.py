@@ -44,14 +44,14 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     return RowTerms(loss, to_positives, beta * (attenuated if row_wide else complement))
 
 
-def debiased_info_nce(
+def loss_terms(
     positive: Tensor,
     negative: Tensor,
     positives: Tensor | int,
     negatives: Tensor | int,
     spec: ContrastSpec,
 ) -> RowTerms:
-    r"""Return the terms of InfoNCE with negatives of which a share :math:`\tau^+` is false.
+    r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
 
     .. math::
         N_g = \max\left(\frac{S - n \tau^+ \bar P}{1 - \tau^+}, n e^{-1/\tau}\right), \qquad
@@ -60,6 +60,8 @@ def debiased_info_nce(
     with :math:`P` the sum and :math:`\bar P` the mean over positives, :math:`S` the (weighted) sum
     over the row's :math:`n` negatives. All is computed relative to the larger of the two log-sums.
     """
+    if spec.tau_plus == 0.0:
+        return info_nce(positive, negative, spec)
     share = spec.tau_plus / (1.0 - spec.tau_plus)
     lowest = -1.0 / spec.temperature  # logit of a negative
     peak = torch.maximum(positive, negative).clamp_min(lowest)
