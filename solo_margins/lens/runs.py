@@ -75,7 +75,9 @@ class ReportedRun:
     def band(self) -> tuple[float, float] | None:
         """Return the polarization band, None if the run has none."""
         band: Any = self.number("polarization.lower"), self.number("polarization.upper")
-        is_on = any("polarization_loss" in seen.scalars for seen in self.lens.observations)
+        # A scheduled weight may start at 0.
+        penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
+        is_on = penalised or self.number("polarization.weight")
         return band if is_on and None not in band else None
 
 
