@@ -85,11 +85,10 @@ def scale_gradient(x: Tensor, weight: Tensor) -> Tensor:
     return x.detach() + weight * (x - x.detach())
 
 
-def total_loss(
-    rows: Tensor, columns: Tensor, is_positive: Tensor, is_negative: Tensor, spec: ContrastSpec
+def row_losses(
+    cosine: Tensor, is_positive: Tensor, is_negative: Tensor, spec: ContrastSpec
 ) -> Tensor:
-    """Return the sum of the losses of all rows that have a positive, from unit vectors."""
-    cosine = cosines(rows, columns)
+    """Return the loss of each row of a matrix of cosines, 0 for a row without a positive."""
     margins, info = spec.margins, torch.finfo(cosine.dtype)
     lowest = -info.max / 4  # of logits: e^lowest is 0, and differences stay finite
     # How far q may go to 1 in gradients: the factor 1/(1 - αq) stays finite, and at α = 1 its
@@ -131,7 +130,14 @@ def total_loss(
     # -z + β log Σ exp z (Eq. 6 and 9), written such that β = 1 does not subtract large numbers
     beta = spec.negatives_weight
     loss = (beta - 1.0) * positive - beta * F.logsigmoid(gap)
-    return torch.where(is_positive.any(dim=1), loss, 0.0).sum()
+    return torch.where(is_positive.any(dim=1), loss, 0.0)
+
+
+def total_loss(
+    rows: Tensor, columns: Tensor, is_positive: Tensor, is_negative: Tensor, spec: ContrastSpec
+) -> Tensor:
+    """Return the sum of the losses of all rows that have a positive, from unit vectors."""
+    return row_losses(cosines(rows, columns), is_positive, is_negative, spec).sum()
 
 
 def query_key(
