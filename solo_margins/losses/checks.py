@@ -39,8 +39,7 @@ def require_number(name: str, value: Any, allowed: Range) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
         # By comparisons, which torch.compile can guard and which a NaN fails.
-        is_excluded = any(number == end for end in allowed.excluded)
-        if allowed.low <= number <= allowed.high and not is_excluded:
+        if allowed.low <= number <= allowed.high and number not in allowed.excluded:
             return number
     raise ValueError(f"{name} must be {allowed.described}, got {value!r}")
 

@@ -192,9 +192,12 @@ class _Matrix:
 
         per_negative = self._per_negative(terms.to_negatives, total)
         gradient = torch.zeros_like(vectors)
+        factors = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
             tile_exp = kept[number] if keep else exponentials(strip)
-            tile_exp.mul_(per_negative[strip].unsqueeze(1) + per_negative[strip.start :])
+            both = factors[: tile_exp.numel()].view(tile_exp.shape)
+            torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
+            tile_exp.mul_(both)
             gradient[strip].addmm_(tile_exp, vectors[strip.start :])
             if strip.stop < size:
                 right = tile_exp[:, strip.stop - strip.start :]
