@@ -6,14 +6,16 @@ import errno
 import re
 import signal
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from solo_margins.checkpoints import newest_checkpoint, reason_of
-from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
+from solo_margins.cli import SetupError, TrainingStopped, is_helper_process, user_errors
 from solo_margins.config import setting
 from solo_margins.data import dali
 from solo_margins.data.image_files import UnreadableImage
@@ -21,6 +23,9 @@ from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.training.checkpointing import CheckpointNotWritten
 from solo_margins.training.nonfinite import NonFiniteError
 from solo_margins.training.run_folder import Run
+
+IN_THE_TRAINER = "_call_and_handle_interrupt"
+"""The function of Lightning that everything in a run is called by."""
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says of a disk that takes no more."""
@@ -47,21 +52,48 @@ def run_errors(trainer: Any, cfg: DictConfig, run: Run) -> Iterator[None]:
     """Turn what broken images, numbers and disks raise during a run into one sentence."""
     try:
         yield
-    except (NonFiniteError, MarginLossNotCalledError) as error:
-        # All ranks have decided alike.
-        raise TrainingStopped(str(error)) from error
-    except UnreadableImage as error:
-        _end_helpers(trainer)
-        raise SetupError(str(error)) from error
-    except (OSError, RuntimeError) as error:
-        explanation = _disk_error(error, run)
-        if explanation is not None:
-            raise explanation from error
-        sentence = _sentence_for(error, cfg)
-        if sentence is None:
+    except Exception as error:
+        explained = _explained(error, cfg, run.folder)
+        if explained is None:
             raise
-        _end_helpers(trainer)
-        raise SetupError(sentence) from error
+        if not isinstance(explained, TrainingStopped):
+            _end_helpers(trainer)
+        raise explained from error
+
+
+def explained_in_any_program(error: Exception, cfg: DictConfig) -> SetupError | None:
+    """Return an error of one sentence for what has ended a program, None where there is none.
+
+    Args:
+        error: what was raised, with its traceback.
+        cfg: configuration of the run.
+    """
+    explained = _explained(error, cfg)
+    calls = traceback.extract_tb(error.__traceback__)
+    if explained is not None or any(call.name == IN_THE_TRAINER for call in calls):
+        return explained or (error if isinstance(error, SetupError) else None)
+    try:
+        with user_errors():
+            raise error
+    except SetupError as explained:
+        return explained
+    except Exception:
+        return None
+
+
+def _explained(error: Exception, cfg: DictConfig, folder: Path | None = None) -> SetupError | None:
+    if isinstance(error, (NonFiniteError, MarginLossNotCalledError)):
+        # All ranks have decided alike.
+        return TrainingStopped(str(error))
+    if isinstance(error, UnreadableImage):
+        return SetupError(str(error))
+    if not isinstance(error, (OSError, RuntimeError)):
+        return None
+    explained = _disk_error(error, folder)
+    if explained is not None:
+        return explained
+    sentence = _sentence_for(error, cfg)
+    return None if sentence is None else SetupError(sentence)
 
 
 def _sentence_for(error: Exception, cfg: DictConfig) -> str | None:
@@ -73,7 +105,7 @@ def _sentence_for(error: Exception, cfg: DictConfig) -> str | None:
     return dali.explanation(error, folders)
 
 
-def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:
+def _disk_error(error: BaseException | None, folder: Path | None) -> SetupError | None:
     """Return an error of one sentence for one that comes from writing, None for any other.
 
     Where a disk is full, more than one thing fails, one while the other is handled.
@@ -89,10 +121,10 @@ def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:
     if full is None:
         return None
     where = f"{full.filename} cannot be written: " if full.filename else ""
-    return SetupError(
-        f"{where}{reason_of(full)}. The last good checkpoint is "
-        f"{newest_checkpoint(run.folder) or 'none'}."
-    )
+    sentence = f"{where}{reason_of(full)}."
+    if folder is not None:
+        sentence += f" The last good checkpoint is {newest_checkpoint(folder) or 'none'}."
+    return SetupError(sentence)
 
 
 def _end_helpers(trainer: Any) -> None:
