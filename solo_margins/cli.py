@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from solo_margins.resolvers import running_program
 
@@ -131,9 +131,14 @@ def run_cli(
     except SetupError as error:
         if wants_traces():
             raise
-        _leave_to_the_first_process(error)
-        print(f"Error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        exit_with(error)
+
+
+def exit_with(error: SetupError) -> NoReturn:
+    """End the process with the sentence of an error and exit code 1."""
+    _leave_to_the_first_process(error)
+    print(f"Error: {error}", file=sys.stderr)
+    raise SystemExit(1) from None
 
 
 def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
@@ -177,6 +182,7 @@ def exit_on_interrupt() -> Iterator[None]:
 def _messages_on_stderr() -> Iterator[None]:
     """Show our own warnings whatever Hydra has done to Python's logging."""
     ours = logging.getLogger("solo_margins")
+    _enable_our_loggers()
     handler = logging.StreamHandler()
     propagates, level = ours.propagate, ours.level
     ours.addHandler(handler)
@@ -188,6 +194,26 @@ def _messages_on_stderr() -> Iterator[None]:
         ours.propagate = propagates
         ours.setLevel(level)
         ours.removeHandler(handler)
+
+
+def show_warnings() -> None:
+    """Let our warnings through ``hydra/job_logging: disabled``.
+
+    solo-learn's configurations have it to silence Hydra, and it silences every logger there is.
+    """
+    if logging.root.handlers:
+        # Somebody else has decided where messages go.
+        return
+    _enable_our_loggers()
+    ours = logging.getLogger("solo_margins")
+    if ours.level == logging.NOTSET:
+        ours.setLevel(logging.WARNING)
+
+
+def _enable_our_loggers() -> None:
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "solo_margins" and isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 def is_helper_process() -> bool:
