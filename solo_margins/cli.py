@@ -182,7 +182,7 @@ def exit_on_interrupt() -> Iterator[None]:
 def _messages_on_stderr() -> Iterator[None]:
     """Show our own warnings whatever Hydra has done to Python's logging."""
     ours = logging.getLogger("solo_margins")
-    _enable_our_loggers()
+    _wake_loggers()
     handler = logging.StreamHandler()
     propagates, level = ours.propagate, ours.level
     ours.addHandler(handler)
@@ -204,16 +204,10 @@ def show_warnings() -> None:
     if logging.root.handlers:
         # Somebody else has decided where messages go.
         return
-    _enable_our_loggers()
+    _wake_loggers()
     ours = logging.getLogger("solo_margins")
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.WARNING)
-
-
-def _enable_our_loggers() -> None:
-    for name, logger in logging.root.manager.loggerDict.items():
-        if name.partition(".")[0] == "solo_margins" and isinstance(logger, logging.Logger):
-            logger.disabled = False
 
 
 def is_helper_process() -> bool:
