@@ -154,16 +154,15 @@ class _Matrix:
         size = vectors.shape[0]
         strips = row_tiles(size, size, self.tile_size, vectors.device)
         tile = strips[0].stop
-        triangle = size * (size + tile) // 2
+        triangle = sum((strip.stop - strip.start) * (size - strip.start) for strip in strips)
         fits = self.tile_size is None and triangle * vectors.element_size() <= KEPT_BYTES
         keep = needed[0] and (len(strips) == 1 or fits)
-        buffer = vectors.new_empty(0 if keep else tile * size)
+        buffer = vectors.new_empty(triangle if keep else tile * size)
         own = torch.arange(size, device=vectors.device).unsqueeze(1)
 
-        def exponentials(strip: slice) -> Tensor:
+        def exponentials(strip: slice, at: int) -> Tensor:
             shape = (strip.stop - strip.start, size - strip.start)
-            entries = shape[0] * shape[1]
-            out = (vectors.new_empty(entries) if keep else buffer[:entries]).view(shape)
+            out = buffer[at : at + shape[0] * shape[1]].view(shape)
             right = vectors[strip.start :].t()
             sharpness = 1.0 / self.spec.temperature
             torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
@@ -175,13 +174,15 @@ class _Matrix:
 
         total = vectors.new_zeros(size)
         kept: list[Tensor] = []
+        at = 0
         for strip in strips:
-            tile_exp = exponentials(strip)
+            tile_exp = exponentials(strip, at)
             total[strip] += tile_exp.sum(dim=1)
             if strip.stop < size:
                 total[strip.stop :] += tile_exp[:, strip.stop - strip.start :].sum(dim=0)
             if keep:
                 kept.append(tile_exp)
+                at += tile_exp.numel()
 
         side = positive_side(vectors, vectors, self.positives, self.spec)
         counts = self.positives.counts(size, slice(0, size), vectors.dtype)
@@ -194,7 +195,7 @@ class _Matrix:
         gradient = torch.zeros_like(vectors)
         factors = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
-            tile_exp = kept[number] if keep else exponentials(strip)
+            tile_exp = kept[number] if keep else exponentials(strip, 0)
             both = factors[: tile_exp.numel()].view(tile_exp.shape)
             torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
             tile_exp.mul_(both)
