@@ -201,8 +201,8 @@ def show_warnings() -> None:
 
     solo-learn's configurations have it to silence Hydra, and it silences every logger there is.
     """
-    if logging.root.handlers:
-        # Somebody else has decided where messages go.
+    if "hydra" not in sys.modules:
+        # Whoever has silenced loggers has meant it.
         return
     _wake_loggers()
     ours = logging.getLogger("solo_margins")
