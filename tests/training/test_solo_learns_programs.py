@@ -211,7 +211,6 @@ def test_wrong_settings_end_with_one_sentence(start, finish):
         "margins.angular must be a number in": ["method_kwargs.margins.angular=7"],
         "CIFAR-10 was not found": ["data=cifar10", "data.train_path=/nowhere"],
         "optimizer.batch_size=9999 exceeds the": ["optimizer.batch_size=9999"],
-        "Precision '7-mixed' is invalid": ["precision=7-mixed"],
         "cannot run a multirun": ["--multirun"],
     }
     # Hydra wants its options before settings.
