@@ -27,11 +27,14 @@ def import_shims() -> Iterator[None]:
         "pytorch_lightning": pl,
         "pytorch_lightning.callbacks": pl.callbacks,
     }
-    ours = {name: module for name, module in wanted.items() if name not in sys.modules}
-    sys.modules.update(ours)
+    # Also where pytorch_lightning is loaded: classes of both cannot be mixed.
+    before = {name: sys.modules.get(name) for name in wanted}
+    sys.modules.update(wanted)
     try:
         yield
     finally:
-        for name, module in ours.items():
-            if sys.modules.get(name) is module:
-                del sys.modules[name]
+        for name, module in before.items():
+            if module is not None:
+                sys.modules[name] = module
+            else:
+                sys.modules.pop(name, None)

@@ -1,7 +1,7 @@
 """The interface on the registry's solo-learn 1.0.2: what the three methods, demo and tests need.
 
-Parts of the release are used where they do what those of the repository do; what it lacks, or gets
-wrong on today's packages, is written here against the interface of the repository.
+Parts of the release are used where they do what those of the repository do, with the repairs that
+fit them; what it lacks is written here against the interface of the repository.
 """
 
 from __future__ import annotations
@@ -23,35 +23,22 @@ from solo_margins.host.backbones import build_backbone_from, load_backbone
 from solo_margins.host.lightning import pl
 from solo_margins.host.solo_1_0_2.base import BaseMethod
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
+from solo_margins.host.solo_1_0_2.limits import Methods
 from solo_margins.host.solo_1_0_2.linear import LinearModel
 from solo_margins.host.solo_1_0_2.losses import gather
-from solo_margins.host.solo_1_0_2.method_table import Methods
 from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
-from solo_margins.host.solo_1_0_2.views import build_transform_pipeline
-
-METHODS = Methods(
-    {
-        "base": BaseMethod,
-        "linear": LinearModel,
-        "byol": BYOL,
-        "mocov3": MoCoV3,
-        "simclr": SimCLR,
-    }
+from solo_margins.host.solo_1_0_2.views import (
+    build_transform_pipeline,
+    build_transform_pipeline_dali,
 )
+
+METHODS = Methods(base=BaseMethod, linear=LinearModel, byol=BYOL, mocov3=MoCoV3, simclr=SimCLR)
 # Whoever imports solo-learn's own table finds the methods that work, ours among them.
 solo.methods.METHODS = METHODS
 
 
 class Checkpointer(pl.Callback):
     """What a program gives its trainer in order to save checkpoints; ours derives from it."""
-
-
-def __getattr__(name: str) -> Any:
-    if name == "build_transform_pipeline_dali":
-        from solo_margins.host.solo_1_0_2.dali import build_transform_pipeline_dali
-
-        return build_transform_pipeline_dali
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def build_backbone(cfg: DictConfig) -> Any:
@@ -67,4 +54,4 @@ def make_contiguous(module: nn.Module) -> None:
 
 def withhold_method(name: str, reason: str) -> None:
     """Let ``METHODS[name]`` say why that method is not available."""
-    METHODS.withhold(name, reason)
+    METHODS.withheld[name] = f"The method {name!r} is not available: {reason}"
