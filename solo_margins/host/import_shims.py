@@ -16,10 +16,10 @@ def import_shims() -> Iterator[None]:
     Lightning of ``pytorch_lightning``, whose modules a trainer of ``lightning.pytorch`` refuses.
     """
     from solo_margins.host.lightning import pl
-    from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR
 
     bolts_scheduler = ModuleType("pl_bolts.optimizers.lr_scheduler")
-    bolts_scheduler.LinearWarmupCosineAnnealingLR = WarmupCosineLR  # type: ignore[attr-defined]
+    # Methods are given a scheduler of ours.
+    bolts_scheduler.LinearWarmupCosineAnnealingLR = None  # type: ignore[attr-defined]
     wanted = {
         "pl_bolts": ModuleType("pl_bolts"),
         "pl_bolts.optimizers": ModuleType("pl_bolts.optimizers"),

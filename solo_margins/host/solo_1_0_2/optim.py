@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import MultiStepLR
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
-from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR
+from solo_margins.host.repairs.warmup_cosine import scheduled_rates
 from solo_margins.host.solo_1_0_2.limits import not_offered
 
 OPTIMIZERS: dict[str, Any] = {
@@ -16,6 +17,36 @@ OPTIMIZERS: dict[str, Any] = {
     "adamw": torch.optim.AdamW,
     "lars": not_offered("optimizer.name=lars"),
 }
+
+
+class WarmupCosineLR(LRScheduler):
+    """Linear warm-up and cosine decay of every parameter group's learning rate.
+
+    Args:
+        optimizer: the optimizer to schedule.
+        warmup_epochs: number of warm-up steps (or epochs, whatever ``step`` is called for).
+        max_epochs: number of steps altogether.
+        warmup_start_lr: learning rate of the first warm-up step.
+        eta_min: learning rate at the end.
+        last_epoch: index of the last step when resuming.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_epochs: float,
+        max_epochs: float,
+        warmup_start_lr: float = 0.0,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
+        self.warmup_epochs = warmup_epochs
+        self.max_epochs = max_epochs
+        self.warmup_start_lr = warmup_start_lr
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    get_lr = scheduled_rates  # type: ignore[assignment]
 
 
 def configure(model: Any, groups: Any, factor: float = 1) -> Any:
