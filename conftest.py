@@ -5,7 +5,6 @@ This checkout, and solo-learn's if ``SOLO_LEARN_SRC`` names one, come first on t
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,8 +39,6 @@ def _modules_of_absent_packages():
         # The registry's release is adapted for three methods.
         for method in OUR_METHODS.keys() - {"mocov3_margin", "simclr_margin", "byol_curv"}:
             yield f"solo_margins/methods/{method}.py"
-    if not find_spec("nvidia") or not find_spec("nvidia.dali"):
-        yield "solo_margins/host/solo_1_0_2/dali.py"
 
 
 def pytest_addoption(parser):
