@@ -50,4 +50,3 @@ def make_contiguous(module: nn.Module) -> None:
     """Store every parameter of a network contiguously, as distributed training expects."""
     for parameter in module.parameters():
         parameter.data = parameter.data.contiguous()
-
