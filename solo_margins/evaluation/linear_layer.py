@@ -1,7 +1,5 @@
 """A linear layer trained on features in memory, step by step as a linear probe does it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
