@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from solo_margins import host
 from solo_margins.data.datamodule import RunData
+from solo_margins.lens import LARGEST_DEFAULT_INTERVAL, LensSettings
 from solo_margins.lens.callback import Lens
-from solo_margins.lens.settings import LARGEST_DEFAULT_INTERVAL, LensSettings
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
 from solo_margins.training.programs import build_method, parsed

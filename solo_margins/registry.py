@@ -226,7 +226,7 @@ def _installed_host() -> str | None:
 def _importable(found: str | None) -> AbstractContextManager[None]:
     """Provide what the installed solo-learn needs in order to be imported today."""
     if found == "pypi":
-        from solo_margins.host.import_shims import import_shims
+        from solo_margins.host.detect import import_shims
 
         return import_shims()
     return nullcontext()

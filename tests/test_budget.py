@@ -14,7 +14,7 @@ from solo_margins.host import repairs
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "solo_margins"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "configs" not in path.parts]
-RELEASE = [*(PACKAGE / "host" / "solo_1_0_2").rglob("*.py"), PACKAGE / "host" / "import_shims.py"]
+RELEASE = [*(PACKAGE / "host" / "solo_1_0_2").rglob("*.py")]
 
 CODE_LINES = 8000
 CODE_LINES_FOR_THE_RELEASE = 1300

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 import solo_margins  # noqa: F401  (makes its configurations known)
 from solo_margins.config import read
 from solo_margins.losses import Margins
-from solo_margins.methods.variants import settle_variant
+from solo_margins.methods.run_check import settle_variant
 from solo_margins.recipes import RECIPES, cell_name, default_variant, is_from_paper
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,9 +16,9 @@ from omegaconf import DictConfig
 
 from solo_margins import host
 from solo_margins.config import setting
+from solo_margins.data.class_folders import UnreadableImage, read_image
 from solo_margins.data.deterministic import PIPELINE, EpochBatches, derive_seed
 from solo_margins.data.folders import Samples
-from solo_margins.data.image_files import UnreadableImage, read_image
 from solo_margins.data.image_spec import ImageSpec, all_views
 
 DEVICES = ("gpu", "cpu")

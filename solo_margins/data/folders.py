@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from solo_margins.data import class_folders
+from solo_margins.data.class_folders import UnreadableImage, read_image
 from solo_margins.data.dataset_paths import NAMED
-from solo_margins.data.image_files import UnreadableImage, read_image
 
 # Unreadable images in a row after which on_error="skip" gives up.
 ATTEMPTS = 100

@@ -14,12 +14,12 @@ from solo_margins.checkpoints import run_folder
 from solo_margins.config import setting
 from solo_margins.host.detect import HostNotFoundError, form
 from solo_margins.host.versions import versions
+from solo_margins.lens import LensSettings
 from solo_margins.lens.capture import StepCapture, capture
 from solo_margins.lens.health import COLLAPSE, HealthChecks
 from solo_margins.lens.loggers import log_figure, log_observation
 from solo_margins.lens.measures import measure
 from solo_margins.lens.records import HealthWarning, Observation, Writer
-from solo_margins.lens.settings import LensSettings
 
 log = logging.getLogger("solo_margins.lens")
 

@@ -16,8 +16,13 @@ from solo_margins.losses import capture, plain
 from solo_margins.losses.checks import is_compiling
 from solo_margins.losses.engine import positives
 from solo_margins.losses.engine.contrastive import contrastive_loss
-from solo_margins.losses.engine.function import EngineLoss
-from solo_margins.losses.engine.geometry import angles_between, chord, positive_grad, unit_vectors
+from solo_margins.losses.engine.geometry import (
+    EngineLoss,
+    angles_between,
+    chord,
+    positive_grad,
+    unit_vectors,
+)
 from solo_margins.losses.engine.polarization import polarization as engine_polarization
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import ContrastSpec, Margins

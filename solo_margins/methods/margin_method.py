@@ -12,8 +12,7 @@ from solo_margins import host
 from solo_margins.config import setting, write
 from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.methods.schedules import POLARIZATION_WEIGHT
-from solo_margins.methods.settings import MarginSettings, Polarization
+from solo_margins.methods.settings import POLARIZATION_WEIGHT, MarginSettings, Polarization
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
 HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
@@ -28,7 +27,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             margins (dict): fields of :class:`solo_margins.losses.Margins`.
             schedules (dict): a field of ``margins``, or ``polarization_weight``, to its
                 ``kind`` (constant, linear, cosine), ``from``, ``to`` and ``epochs``; see
-                :class:`solo_margins.methods.schedules.Schedule`.
+                :class:`solo_margins.methods.settings.Schedule`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
     """

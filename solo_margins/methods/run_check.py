@@ -3,9 +3,98 @@
 from typing import Any
 
 import lightning.pytorch as pl
+from omegaconf import DictConfig, OmegaConf
 
+from solo_margins import host
+from solo_margins.config import setting
 from solo_margins.losses.capture import last_step
-from solo_margins.methods.variants import announce_default, settle_variant
+from solo_margins.losses.margins import FIELDS
+from solo_margins.methods.settings import MarginSettings
+from solo_margins.recipes import RECIPES, Values, Variants, are_data_of_papers
+from solo_margins.resolvers import running_program
+
+CUSTOM = "custom"  # the variant of settings that no recipe has
+# Settings in ``method_kwargs`` in which variants differ.
+GROUPS = ("margins", "schedules", "polarization", "negatives")
+VARIANTS = {
+    name for by_data in RECIPES.values() for recipes in by_data.values() for name in recipes
+}
+
+
+def settle_variant(cfg: DictConfig) -> None:
+    """Set ``cfg.variant`` to ``custom`` if the settings differ from those of its recipe.
+
+    A ``cfg.name`` that holds the variant changes with it. A second call changes nothing.
+
+    Args:
+        cfg: a pretraining configuration, changed in place.
+
+    Raises:
+        ValueError: settings of a method or a variant would have no effect.
+    """
+    for group in GROUPS:
+        content = setting(cfg, group)
+        if content is not None:
+            names = list(content) if isinstance(content, DictConfig) else []
+            key = f"{group}.{names[0]}" if names else group
+            raise ValueError(f"{key} has no effect: use method_kwargs.{key} instead.")
+    variant = setting(cfg, "variant")
+    if variant not in VARIANTS:
+        return
+    kwargs: Any = OmegaConf.to_container(cfg.method_kwargs, resolve=True)
+    data, recipes = _recipes_of(cfg)
+    # Our configurations have every field of the margins, others only those that they set.
+    margins = kwargs.get("margins")
+    is_ours = isinstance(margins, dict) and margins.keys() >= set(FIELDS)
+    if variant != "baseline" and not (is_ours and variant in recipes):
+        cell = RECIPES.get(cfg.method, {}).get("cifar10", {}).get(variant, {})
+        keys = [f"method_kwargs.{group}.{name}" for group in GROUPS for name in cell.get(group, ())]
+        raise ValueError(
+            f"variant={variant} is an option of --config-name {cfg.method}.yaml and has no effect "
+            f"in this configuration: set {', '.join(keys) or 'method_kwargs.margins.*'} instead."
+        )
+    recipe = recipes.get(variant, {})
+    if _effects(kwargs, recipe) != _effects(recipe, recipe):
+        if setting(cfg, "name") == f"{cfg.method}-{data}-{variant}":
+            cfg.name = f"{cfg.method}-{data}-{CUSTOM}"
+        cfg.variant = CUSTOM
+
+
+def announce_default(cfg: DictConfig) -> None:
+    """Print the default variant if neither the user nor a paper has chosen one."""
+    program = running_program()
+    is_chosen = program is None or program.runtime.choices.get("variant", "") is not None
+    data, recipes = _recipes_of(cfg)
+    if is_chosen or are_data_of_papers(data) or setting(cfg, "variant") not in recipes:
+        return
+    if host.pl.utilities.rank_zero_only.rank == 0:
+        others = ", ".join(name for name in recipes if name != cfg.variant)
+        print(
+            f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
+            f"other choices are variant=<one of {others}>.",
+            flush=True,
+        )
+
+
+def _recipes_of(cfg: DictConfig) -> tuple[Any, Variants]:
+    """Return the name of the data, and its recipes by variant."""
+    data = setting(cfg, "data.name")
+    return data, RECIPES.get(cfg.method, {}).get(data, {})
+
+
+def _effects(kwargs: Values, recipe: Values) -> tuple[Any, ...]:
+    """Return the settings in ``method_kwargs`` that have an effect."""
+    cfg = OmegaConf.create({"method_kwargs": dict(kwargs), "max_epochs": 1})
+    settings = MarginSettings.read(cfg)
+    is_off = settings.margins.is_off and not settings.schedules
+    return (
+        None if is_off else settings.margins,
+        None if settings.polarization.weight == 0 else settings.polarization,
+        None if settings.negatives.kind == "standard" else settings.negatives,
+        settings.schedules,
+        # Recipes for data set a temperature too; it counts where the variant sets it.
+        kwargs.get("temperature") if "temperature" in recipe else None,
+    )
 
 
 class MarginLossNotCalledError(RuntimeError):

@@ -2,14 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from solo_margins.config import read, setting
 from solo_margins.losses import checks
-from solo_margins.losses.margins import Margins
-from solo_margins.methods.schedules import POLARIZATION_WEIGHT, Schedule, read_schedules
+from solo_margins.losses.checks import NON_NEGATIVE, POSITIVE, require_choice, require_number
+from solo_margins.losses.margins import RANGES, Margins
+
+PLACE = "method_kwargs.schedules"
+KEYS = ("kind", "from", "to", "epochs")
+KINDS = ("constant", "linear", "cosine")
+POLARIZATION_WEIGHT = "polarization_weight"
+# Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
+FIELDS = {**RANGES, "curvature": POSITIVE, POLARIZATION_WEIGHT: NON_NEGATIVE}
+# Default start of a ramp. A curvature without effect is infinite, so that its start must be set.
+NO_EFFECT = {**asdict(Margins()), POLARIZATION_WEIGHT: 0.0}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    r"""The value of one setting during training.
+
+    With t the part of ``epochs`` that has passed, at most 1:
+
+    .. math:: v(t) = \text{start} + (\text{end} - \text{start}) \, r(t), \qquad
+        r(t) = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
+        [t = 1] \ \text{(constant)}
+
+    The value depends on the number of steps alone, so that a resumed run continues with it.
+
+    Args:
+        kind: ``"linear"``, ``"cosine"``, or ``"constant"``, which stays at ``start`` and then
+            jumps to ``end``.
+        start: value at the first step.
+        end: value after ``epochs`` epochs, and from then on.
+        epochs: length of the ramp; fractions are allowed.
+
+    Example:
+        >>> ramp = Schedule("linear", start=1.0, end=5.0, epochs=10)
+        >>> [ramp.at(epoch) for epoch in (0, 2.5, 10, 50)]
+        [1.0, 2.0, 5.0, 5.0]
+    """
+
+    kind: str
+    start: float
+    end: float
+    epochs: float
+
+    def settings(self) -> dict[str, Any]:
+        """Return the schedule as a configuration holds it."""
+        return dict(zip(KEYS, (self.kind, self.start, self.end, self.epochs), strict=True))
+
+    def at(self, epochs: float) -> float:
+        """Return the value after a number of epochs."""
+        progress = min(1.0, epochs / self.epochs) if self.epochs > 0 else 1.0
+        if progress == 1.0:
+            return self.end
+        if self.kind == "constant":
+            return self.start
+        ramp = progress if self.kind == "linear" else (1.0 - math.cos(math.pi * progress)) / 2.0
+        return self.start + (self.end - self.start) * ramp
+
+
+def read_schedules(
+    entries: Any, values: Mapping[str, Any], max_epochs: float
+) -> dict[str, Schedule]:
+    """Return the schedules in ``method_kwargs.schedules``, by field.
+
+    Args:
+        entries: field to ``kind``, ``from``, ``to`` and ``epochs``, all optional: the kind is
+            linear, ``to`` the field's own value, ``from`` the value without effect (for a
+            constant: ``to``), and ``epochs`` all of training. A field without any of them is not
+            scheduled.
+        values: field to its own value.
+        max_epochs: length of training.
+
+    Raises:
+        ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
+    """
+    schedules = {}
+    for field, entry in _mapping(PLACE, entries, FIELDS).items():
+        place = f"{PLACE}.{field}"
+        entry = {k: v for k, v in _mapping(place, entry, KEYS).items() if v is not None}
+        if not entry:
+            continue
+        kind = require_choice(f"{place}.kind", entry.get("kind", "linear"), KINDS)
+        end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
+        default = end if kind == "constant" else NO_EFFECT[field]
+        start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
+        epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), NON_NEGATIVE)
+        schedules[field] = Schedule(kind, start, end, epochs)
+    return schedules
+
+
+def _mapping(place: str, content: Any, names: Collection[str]) -> Mapping[str, Any]:
+    """Return a group of settings, or raise ``ValueError`` unless it has known names only."""
+    content = {} if content is None else content
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{place} must hold {', '.join(names)}, got {content!r}")
+    for name in content:
+        if name not in names:
+            raise ValueError(
+                f"{place} has no setting {name!r}; its settings are {', '.join(names)}"
+            )
+    return content
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from solo_margins.cli import (
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from solo_margins.training.run_folder import RunResult
+    from solo_margins.training.checkpointing import RunResult
 
 __all__ = [
     "SetupError",

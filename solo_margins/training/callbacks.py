@@ -17,7 +17,7 @@ from solo_margins.data.deterministic import derive_seed, seed_cpu
 from solo_margins.data.folders import skipped_files, total
 from solo_margins.host import Checkpointer
 from solo_margins.host.lightning import pl
-from solo_margins.lens.settings import LensSettings
+from solo_margins.lens import LensSettings
 from solo_margins.methods.margin_method import MarginMethod
 from solo_margins.methods.run_check import MarginRunCheck
 from solo_margins.training.checkpointing import RunCheckpointer

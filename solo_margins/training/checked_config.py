@@ -22,11 +22,11 @@ from solo_margins.config import read, setting
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
-from solo_margins.lens.settings import LensSettings
+from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_number
 from solo_margins.losses.margins import Margins
+from solo_margins.methods.run_check import settle_variant
 from solo_margins.methods.settings import MarginSettings
-from solo_margins.methods.variants import settle_variant
 from solo_margins.recipes import RECIPES
 from solo_margins.registry import OUR_METHODS
 from solo_margins.training.nonfinite import GuardSettings

@@ -14,12 +14,11 @@ from omegaconf import DictConfig
 from solo_margins.checkpoints import newest_checkpoint, reason_of
 from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
+from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
-from solo_margins.data.image_files import UnreadableImage
 from solo_margins.methods.run_check import MarginLossNotCalledError
-from solo_margins.training.checkpointing import CheckpointNotWritten
+from solo_margins.training.checkpointing import CheckpointNotWritten, Run
 from solo_margins.training.nonfinite import NonFiniteError
-from solo_margins.training.run_folder import Run
 
 # What the system says of a disk that takes no more.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)

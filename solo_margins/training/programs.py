@@ -11,7 +11,7 @@ from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.training.checked_config import checked
-from solo_margins.training.run_folder import RunResult
+from solo_margins.training.checkpointing import RunResult
 from solo_margins.training.trainer import train
 
 WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")

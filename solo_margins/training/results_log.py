@@ -17,7 +17,7 @@ from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.host.versions import versions
 from solo_margins.same_run import defining_settings
-from solo_margins.training.run_folder import RUN_ID_VARIABLE, RunResult
+from solo_margins.training.checkpointing import RUN_ID_VARIABLE, RunResult
 
 
 def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig) -> RunResult:

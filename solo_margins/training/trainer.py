@@ -17,9 +17,16 @@ from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.host.lightning import pl
 from solo_margins.training.callbacks import GradientNorm, ProgressBar
-from solo_margins.training.checkpointing import DirectCheckpointIO, RunCheckpointer, csv_logger
+from solo_margins.training.checkpointing import (
+    RUN_ID_VARIABLE,
+    DirectCheckpointIO,
+    Run,
+    RunCheckpointer,
+    RunResult,
+    choose_run,
+    csv_logger,
+)
 from solo_margins.training.error_messages import check_writable, run_errors
-from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run, RunResult, choose_run
 
 # Arguments of the trainer that a configuration cannot set.
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")

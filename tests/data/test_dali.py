@@ -10,6 +10,7 @@ from PIL import Image
 pytest.importorskip("nvidia.dali")
 
 from solo_margins import host
+from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.dali import (
     DALIBatches,
     classifier_crops,
@@ -19,7 +20,6 @@ from solo_margins.data.dali import (
     views,
 )
 from solo_margins.data.folders import labelled_files
-from solo_margins.data.image_files import UnreadableImage
 from solo_margins.data.image_spec import ImageSpec
 
 IMAGES, BATCH = 26, 6

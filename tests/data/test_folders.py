@@ -11,6 +11,7 @@ import torch
 import torchvision
 from torch.utils.data import DataLoader, Subset
 
+from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.folders import (
     ImageFiles,
     Indexed,
@@ -21,7 +22,6 @@ from solo_margins.data.folders import (
     total,
     unlabelled_files,
 )
-from solo_margins.data.image_files import UnreadableImage
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import damaged_images
 import numpy as np
 import pytest
 
-from solo_margins.data.image_files import UnreadableImage, read_image
+from solo_margins.data.class_folders import UnreadableImage, read_image
 
 REASONS = {
     "text.png": "PIL does not recognise its content",

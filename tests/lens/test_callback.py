@@ -10,9 +10,8 @@ from method_parents import PARENTS, needs
 
 from solo_margins import host, training
 from solo_margins.cli import TrainingStopped
-from solo_margins.lens import records
+from solo_margins.lens import LensSettings, records
 from solo_margins.lens.callback import Lens
-from solo_margins.lens.settings import LensSettings
 
 ANGLES = {"positive_angle", "negative_angle", "positive_gradient_share", "effective_scale"}
 EVERY_STEP = LensSettings(enabled=True, every=1)

@@ -17,7 +17,7 @@ import torch
 import lightning.pytorch as pl
 from solo_margins.lens import records
 from solo_margins.lens.callback import Lens
-from solo_margins.lens.settings import LensSettings
+from solo_margins.lens import LensSettings
 from solo_margins.losses import mocov3_margin_loss_func
 
 class Module(pl.LightningModule):

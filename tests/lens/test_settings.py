@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from solo_margins import training
 from solo_margins.cli import SetupError
 from solo_margins.config import read
-from solo_margins.lens.settings import LensSettings
+from solo_margins.lens import LensSettings
 
 WRONG = {
     "lens.every=0": "lens.every must be a whole number above 0 or None, got 0",

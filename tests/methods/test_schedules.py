@@ -6,7 +6,7 @@ import pytest
 
 from solo_margins import host
 from solo_margins.losses import Margins
-from solo_margins.methods.schedules import Schedule, read_schedules
+from solo_margins.methods.settings import Schedule, read_schedules
 
 MARGINS = Margins(angular=0.3, subtractive=0.2, positive_scale=5.0, attenuation=0.5)
 VALUES = {**asdict(MARGINS), "polarization_weight": 10.0}

@@ -27,8 +27,8 @@ else:
     from solo.utils.metrics import accuracy_at_k
 
     from solo_margins.host.solo_1_0_2.base import BaseMomentumMethod
-    from solo_margins.host.solo_1_0_2.losses import mocov3_loss_func, simclr_loss_func
-    from solo_margins.host.solo_1_0_2.optim import WarmupCosineLR as LinearWarmupCosineAnnealingLR
+    from solo_margins.host.solo_1_0_2.base import WarmupCosineLR as LinearWarmupCosineAnnealingLR
+    from solo_margins.host.solo_1_0_2.methods import mocov3_loss_func, simclr_loss_func
 
     concat_all_gather_no_grad = host.gather
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from solo_margins import host, training
 from solo_margins.training.callbacks import ProgressBar, gradient_norm
-from solo_margins.training.run_folder import RUN_ID_VARIABLE
+from solo_margins.training.checkpointing import RUN_ID_VARIABLE
 
 BATCHES = 4
 

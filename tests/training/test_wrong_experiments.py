@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from solo_margins import results, training
 from solo_margins.host.detect import host_folder
-from solo_margins.methods.variants import settle_variant
+from solo_margins.methods.run_check import settle_variant
 from solo_margins.training.checked_config import refuse_unread_settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ fit them; what it lacks is written here against the interface of the repository.
 
 from typing import Any
 
-from solo_margins.host.import_shims import import_shims
+from solo_margins.host.detect import import_shims
 
 with import_shims():
     import solo
@@ -23,8 +23,7 @@ from solo_margins.host.solo_1_0_2.base import BaseMethod
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
 from solo_margins.host.solo_1_0_2.limits import Methods
 from solo_margins.host.solo_1_0_2.linear import LinearModel
-from solo_margins.host.solo_1_0_2.losses import gather
-from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
+from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR, gather
 from solo_margins.host.solo_1_0_2.views import (
     build_transform_pipeline,
     build_transform_pipeline_dali,

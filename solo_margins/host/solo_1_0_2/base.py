@@ -9,13 +9,84 @@ from solo.methods import base as release
 from solo.utils.knn import WeightedKNNClassifier
 from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
 from solo_margins.host import changes, repairs
 from solo_margins.host.backbones import build_backbone_from
 from solo_margins.host.lightning import pl
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import keep_contiguous
-from solo_margins.host.solo_1_0_2 import limits, optim
+from solo_margins.host.repairs.warmup_cosine import scheduled_rates
+from solo_margins.host.solo_1_0_2 import limits
 from solo_margins.host.solo_1_0_2.config import MODULE_DEFAULTS, require, set_defaults
+from solo_margins.host.solo_1_0_2.limits import not_offered
+
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "lars": not_offered("optimizer.name=lars"),
+}
+
+
+class WarmupCosineLR(LRScheduler):
+    """Linear warm-up and cosine decay of every parameter group's learning rate.
+
+    Args:
+        optimizer: the optimizer to schedule.
+        warmup_epochs: number of warm-up steps (or epochs, whatever ``step`` is called for).
+        max_epochs: number of steps altogether.
+        warmup_start_lr: learning rate of the first warm-up step.
+        eta_min: learning rate at the end.
+        last_epoch: index of the last step when resuming.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_epochs: float,
+        max_epochs: float,
+        warmup_start_lr: float = 0.0,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
+        self.warmup_epochs = warmup_epochs
+        self.max_epochs = max_epochs
+        self.warmup_start_lr = warmup_start_lr
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    get_lr = scheduled_rates  # type: ignore[assignment]
+
+
+def configure(model: Any, groups: Any, factor: float = 1) -> Any:
+    """Return optimizer and schedule of a model, as Lightning takes them.
+
+    Args:
+        model: whose ``cfg`` names them.
+        groups: groups of parameters.
+        factor: of all learning rates in the configuration.
+    """
+    settings, schedule = model.cfg.optimizer, model.cfg.scheduler
+    optimizer = OPTIMIZERS[settings.name](
+        groups, lr=settings.lr * factor, weight_decay=settings.weight_decay, **settings.kwargs
+    )
+    if schedule.name == "none":
+        return optimizer
+    if schedule.name == "step":
+        return [optimizer], [MultiStepLR(optimizer, schedule.lr_decay_steps, gamma=0.1)]
+    by_step = schedule.interval == "step"
+    total = model.trainer.estimated_stepping_batches if by_step else model.cfg.max_epochs
+    first = schedule.warmup_start_lr if schedule.warmup_epochs > 0 else settings.lr
+    scheduler = WarmupCosineLR(
+        optimizer,
+        warmup_epochs=schedule.warmup_epochs * total / model.cfg.max_epochs,
+        max_epochs=total,
+        warmup_start_lr=first * factor,
+        eta_min=schedule.min_lr * factor,
+    )
+    return [optimizer], [{"scheduler": scheduler, "interval": schedule.interval}]
+
 
 REPAIRS = (
     "online_knn",
@@ -47,7 +118,7 @@ class LabelledKNN(WeightedKNNClassifier):
 class TrainedModule(pl.LightningModule):
     """What methods and linear classifiers share; comes before a class of the release."""
 
-    _OPTIMIZERS = optim.OPTIMIZERS
+    _OPTIMIZERS = OPTIMIZERS
     _SCHEDULERS = (*limits.SCHEDULERS, *limits.OTHER_SCHEDULERS)
     # Lightning 2 refuses modules that have it, so it is called from its successor.
     validation_epoch_end = None
@@ -134,7 +205,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer and the learning-rate schedule."""
-        return optim.configure(self, self.learnable_params, self.rate_factor)
+        return configure(self, self.learnable_params, self.rate_factor)
 
     def outputs(self, feats: Tensor) -> dict[str, Any]:
         """Return features and what the heads of a method make of them."""

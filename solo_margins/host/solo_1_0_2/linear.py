@@ -8,8 +8,8 @@ from omegaconf import DictConfig
 from solo.methods import linear as release
 from torch import Tensor, nn
 
-from solo_margins.host.solo_1_0_2 import limits, optim
-from solo_margins.host.solo_1_0_2.base import TrainedModule
+from solo_margins.host.solo_1_0_2 import limits
+from solo_margins.host.solo_1_0_2.base import TrainedModule, configure
 from solo_margins.host.solo_1_0_2.config import MODULE_DEFAULTS, set_defaults
 
 
@@ -46,7 +46,7 @@ class LinearModel(TrainedModule, release.LinearModel):
         groups = [{"name": "classifier", "params": self.classifier.parameters()}]
         if self.finetune:
             groups.insert(0, {"name": "backbone", "params": self.backbone.parameters()})
-        return optim.configure(self, groups)
+        return configure(self, groups)
 
     def forward(self, X: Tensor) -> dict[str, Any]:
         """Return ``feats`` of the backbone and ``logits`` of the classifier."""

@@ -1,14 +1,68 @@
 """Unit vectors and the angles between them, exact where the textbook formulas are not."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from solo_margins.losses import plain
-from solo_margins.losses.engine.function import plain_gradients
 from solo_margins.losses.margins import Margins
+
+# Entries of one tile: on a CPU it should stay in the cache, a GPU wants large launches.
+TILE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 26}
+SMALLEST_TILE = 64
+
+
+def row_tiles(rows: int, columns: int, tile_size: int | None, device: torch.device) -> list[slice]:
+    """Return slices that cover all rows of a (rows, columns) matrix, the first one the largest."""
+    if tile_size is None:
+        entries = TILE_ENTRIES.get(device.type, TILE_ENTRIES["cuda"])
+        tile_size = rows if rows * columns <= entries else max(SMALLEST_TILE, entries // columns)
+    return [slice(start, min(start + tile_size, rows)) for start in range(0, rows, tile_size)]
+
+
+def plain_gradients(
+    plain: Callable[..., Tensor],
+    tensors: Sequence[Tensor],
+    needed: Sequence[bool],
+    upstream: Tensor,
+) -> list[Tensor | None]:
+    """Return the gradients of the plain form, which can be differentiated once more."""
+    # As views, so that a tensor which is passed twice gets a gradient for each position.
+    inputs = [tensor.view_as(tensor) for tensor in tensors]
+    sources = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
+    gradients = iter(torch.autograd.grad(plain(*inputs), sources, upstream, create_graph=True))
+    return [next(gradients) if is_needed else None for is_needed in needed]
+
+
+class EngineLoss(torch.autograd.Function):
+    """A scalar loss of tensors, differentiable any number of times.
+
+    ``EngineLoss.apply(engine, plain, *tensors)`` takes two functions of the tensors. The engine
+    returns the loss and one gradient or None for each tensor; ``needed`` tells which are required.
+    The plain form returns the loss by autograd; it runs where gradients are differentiated.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Callable[..., Any], plain: Callable[..., Tensor], *tensors: Tensor
+    ) -> Tensor:
+        """Return the engine's loss and keep its gradients."""
+        ctx.plain = plain
+        loss, gradients = engine(*tensors, needed=ctx.needs_input_grad[2:])
+        ctx.save_for_backward(*tensors, *gradients)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the engine's gradients, the plain form's under ``create_graph=True``."""
+        needed = ctx.needs_input_grad[2:]
+        tensors, gradients = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
+        if torch.is_grad_enabled():
+            return None, None, *plain_gradients(ctx.plain, tensors, needed, upstream)
+        return None, None, *(None if g is None else g * upstream for g in gradients)
 
 
 def _is_ordinary(length: Tensor) -> bool:

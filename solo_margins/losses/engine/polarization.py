@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import plain
-from solo_margins.losses.engine.function import EngineLoss
-from solo_margins.losses.engine.geometry import unit_vectors
-from solo_margins.losses.engine.tiles import row_tiles
+from solo_margins.losses.engine.geometry import EngineLoss, row_tiles, unit_vectors
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 
 
