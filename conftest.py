@@ -33,9 +33,9 @@ def _modules_of_absent_packages():
         yield "solo_margins/methods/*"
         yield "solo_margins/training/*"
         yield "solo_margins/evaluation/*"
-    folders = {"main": "solo_main", "pypi": "solo_1_0_2"}
-    for other in folders.keys() - {present}:
-        yield f"solo_margins/host/{folders[other]}/*"
+    places = {"main": "solo_main.py", "pypi": "solo_1_0_2/*"}
+    for other in places.keys() - {present}:
+        yield f"solo_margins/host/{places[other]}"
     if present == "pypi":
         # The registry's release is adapted for three methods.
         for method in OUR_METHODS.keys() - {"mocov3_margin", "simclr_margin", "byol_curv"}:

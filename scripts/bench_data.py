@@ -29,7 +29,7 @@ from solo_margins import host
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
-from solo_margins.training.pretraining import parsed
+from solo_margins.training.programs import parsed
 
 
 class TakesImages(host.pl.LightningModule):

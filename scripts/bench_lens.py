@@ -26,7 +26,7 @@ from solo_margins.lens.callback import Lens
 from solo_margins.lens.settings import LARGEST_DEFAULT_INTERVAL, LensSettings
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
-from solo_margins.training.pretraining import build_method, parsed
+from solo_margins.training.programs import build_method, parsed
 
 BAR = 0.02
 

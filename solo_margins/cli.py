@@ -1,4 +1,4 @@
-"""How a program ends: one sentence and an exit code instead of a stack trace."""
+"""How a program runs and ends: one sentence and an exit code instead of a stack trace."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from solo_margins.multirun import Job, as_single_run, current_job
+from solo_margins.resolvers import running_program
 
 # Exit code of a process that a signal has ended, less the signal's number, as shells have it.
 EXIT_BY_SIGNAL = 128
@@ -130,9 +131,14 @@ def run_cli(
     except SetupError as error:
         if wants_traces():
             raise
-        _leave_to_the_first_process(error)
-        print(f"Error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        exit_with(error)
+
+
+def exit_with(error: SetupError) -> NoReturn:
+    """End the process with the sentence of an error and exit code 1."""
+    _leave_to_the_first_process(error)
+    print(f"Error: {error}", file=sys.stderr)
+    raise SystemExit(1) from None
 
 
 def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
@@ -176,6 +182,7 @@ def exit_on_interrupt() -> Iterator[None]:
 def _messages_on_stderr() -> Iterator[None]:
     """Show our own warnings whatever Hydra has done to Python's logging."""
     ours = logging.getLogger("solo_margins")
+    _wake_loggers()
     handler = logging.StreamHandler()
     propagates, level = ours.propagate, ours.level
     ours.addHandler(handler)
@@ -189,6 +196,112 @@ def _messages_on_stderr() -> Iterator[None]:
         ours.removeHandler(handler)
 
 
+def show_warnings() -> None:
+    """Let our warnings through ``hydra/job_logging: disabled``.
+
+    solo-learn's configurations have it to silence Hydra, and it silences every logger there is.
+    """
+    if "hydra" not in sys.modules:
+        # Whoever has silenced loggers has meant it.
+        return
+    _wake_loggers()
+    ours = logging.getLogger("solo_margins")
+    if ours.level == logging.NOTSET:
+        ours.setLevel(logging.WARNING)
+
+
 def is_helper_process() -> bool:
     """Tell whether this process was started by another rank to train along with it."""
     return os.environ.get("LOCAL_RANK", "0") != "0"
+
+
+# Jobs of Hydra's multirun
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a multirun."""
+
+    number: int
+    overrides: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"job {self.number} ({' '.join(self.overrides)})"
+
+    def failure(self, sentence: str) -> Exception:
+        """Return an error that Hydra notes while it goes on with the other jobs.
+
+        After the last job it shows the first such error, as one sentence, and exits with code 1.
+        """
+        from hydra.errors import CompactHydraException
+
+        return CompactHydraException(sentence)
+
+
+def current_job() -> Job | None:
+    """Return the job of a multirun that this process is running, if it is."""
+    hydra = running_program()
+    if hydra is None:
+        return None
+    from hydra.types import RunMode
+
+    if hydra.mode != RunMode.MULTIRUN:
+        return None
+    return Job(hydra.job.num, tuple(hydra.overrides.task))
+
+
+@contextmanager
+def as_single_run(program: str | Path) -> Iterator[None]:
+    """Give a job what a single run of a program finds, and leave nothing to the next job.
+
+    - Relative paths are seen from where the multirun was started, wherever a launcher runs the job.
+    - Lightning starts helpers for further devices by the command line of this process, which is
+      that of the whole multirun, or of a launcher's worker.
+    - Lightning leaves environment variables and a process group; the next job of this process
+      would wait for helpers that have gone.
+    - Before every job Hydra silences all loggers there are, those of the job before included.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra = HydraConfig.get()
+    main = sys.modules["__main__"]
+    before = os.getcwd(), dict(os.environ), sys.argv, main.__spec__
+    if not hydra.job.chdir:
+        os.chdir(hydra.runtime.cwd)
+    sys.argv = [str(Path(program).resolve()), *_arguments_of_job(hydra)]
+    main.__spec__ = None
+    _wake_loggers()
+    try:
+        yield
+    finally:
+        _leave_process_group()
+        folder, environment, sys.argv, main.__spec__ = before
+        os.chdir(folder)
+        _restore(environment)
+
+
+def _arguments_of_job(hydra: Any) -> list[str]:
+    arguments = ["--config-name", str(hydra.job.config_name)]
+    options = {"command-line": "--config-dir", "main": "--config-path"}
+    for source in hydra.runtime.config_sources:
+        if source.schema == "file" and source.provider in options:
+            arguments += [options[source.provider], str(source.path)]
+    return [*arguments, *hydra.overrides.task]
+
+
+def _wake_loggers() -> None:
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.split(".")[0] != "hydra":
+            logger.disabled = False
+
+
+def _leave_process_group() -> None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def _restore(environment: dict[str, str]) -> None:
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    os.environ.update(environment)

@@ -9,13 +9,13 @@ is written.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
-import shutil
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from solo_margins import host
-from solo_margins.backbones import BACKBONES, TIMM
+from solo_margins.backbones import BACKBONES
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import run_cli, user_errors
 from solo_margins.config import setting
-from solo_margins.data.image_spec import ImageSpec, image_spec
+from solo_margins.data.image_spec import image_spec
 from solo_margins.host.versions import versions
-from solo_margins.logged_metrics import logged_accuracies
+from solo_margins.lens.logged_metrics import logged_accuracies
 
 # Target to the file with the weights.
 TARGETS = {
@@ -39,103 +39,79 @@ TARGETS = {
     "safetensors": "backbone.safetensors",
 }
 TOLERANCE = 1e-6  # of features, relative to the largest one
+CARD = """\
+# {args.backbone.name} by {args.method}
+
+```python
+{program}
+```
+
+The model returns features, without a classifier. `settings.json` has all settings.
+
+| pretraining | |
+|---|---|
+| method | {args.method} |
+| backbone | {args.backbone.name} |
+| epochs | {args.max_epochs} |
+| batch size | {args.optimizer.batch_size} |
+| optimizer | {args.optimizer.name}, learning rate {args.optimizer.lr:g} |
+{pretraining}
+
+| accuracy | % |
+|---|---:|
+{accuracies}
+
+Exported from `{checkpoint.name}` with {versions}.
+"""
 ONLINE = {"val_acc1": "online linear classifier", "val_knn_acc1": "online kNN"}
 
 
-@dataclass
-class PlainModel:
-    """A model of torchvision, timm or this package, and the lines of Python that build it."""
-
-    network: nn.Module
-    library: str
-    lines: list[str]
-
-    def copy_layers(self, backbone: nn.Module, names: Sequence[str]) -> None:
-        """Replace layers, such as the stem, in which the backbone differs."""
-        for name in names:
-            layer = getattr(backbone, name)
-            if repr(getattr(self.network, name)) != repr(layer):
-                # The repr of a layer is its constructor: Conv2d(3, 64, kernel_size=…).
-                self.lines.append(f"model.{name} = nn.{layer!r}")
-                setattr(self.network, name, copy.deepcopy(layer))
-
-    def program(self, load: tuple[str, str]) -> str:
-        """Return the program that builds the model and loads its weights."""
-        imports = [load[0], self.library, *(["from torch import nn"] if self.lines[1:] else [])]
-        return "\n".join([*sorted(imports), "", *self.lines, load[1]])
+# Import of a library, text of a function that makes a model, the function, and its arguments.
+Candidate = tuple[str, str, Callable[..., nn.Module], dict[str, Any]]
 
 
-def _arguments(kwargs: dict[str, Any]) -> str:
-    return "".join(f", {name}={value!r}" for name, value in kwargs.items())
+def _candidates(target: str, name: str, backbone: nn.Module) -> Iterator[Candidate]:
+    """Yield the models that a target's library may have for a backbone."""
+    from torchvision import models
+
+    resnet = f"resnet{name.rpartition('resnet')[2]}"
+    if target != "timm" and hasattr(models, resnet):
+        yield "from torchvision import models", f"models.{resnet}", getattr(models, resnet), {}
+    if target != "torchvision":
+        import timm
+
+        model = (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture", resnet)
+        if timm.is_model(model):
+            arguments = {"model_name": model, "num_classes": 0}
+            yield "import timm", "timm.create_model", timm.create_model, arguments
+    if target == "safetensors" and name in BACKBONES:
+        library = "from solo_margins.backbones import BACKBONES"
+        yield library, f"BACKBONES[{name!r}]", BACKBONES[name], {}
 
 
-def _torchvision(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> PlainModel | None:
-    import torchvision
-
-    constructor = f"resnet{name.rpartition('resnet')[2]}"
-    if not isinstance(backbone, torchvision.models.ResNet) or not hasattr(
-        torchvision.models, constructor
-    ):
-        return None
-    network = getattr(torchvision.models, constructor)(**kwargs)
-    line = f"model = models.{constructor}(weights=None{_arguments(kwargs)})"
-    model = PlainModel(network, "from torchvision import models", [line])
-    model.copy_layers(backbone, ("conv1", "maxpool", "fc"))
-    return model
-
-
-def _timm(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> PlainModel | None:
-    import timm
-
-    is_resnet = not name.startswith(TIMM) and hasattr(backbone, "layer4")
-    if is_resnet:
-        architecture = f"resnet{name.rpartition('resnet')[2]}"
-    elif name.startswith(TIMM):
-        architecture = name.removeprefix(TIMM)
-    else:
-        architecture = str((getattr(backbone, "pretrained_cfg", None) or {}).get("architecture"))
-    if not timm.is_model(architecture):
-        return None
-    network = timm.create_model(architecture, pretrained=False, num_classes=0, **kwargs)
-    line = f"model = timm.create_model({architecture!r}, num_classes=0{_arguments(kwargs)})"
-    model = PlainModel(network, "import timm", [line])
-    if is_resnet:
-        model.copy_layers(backbone, ("conv1", "maxpool"))
-    return model
-
-
-def _ours(name: str, kwargs: dict[str, Any], backbone: nn.Module) -> PlainModel | None:
-    if name not in BACKBONES:
-        return None
-    line = f"model = BACKBONES[{name!r}](None{_arguments(kwargs)})"
-    library = "from solo_margins.backbones import BACKBONES"
-    return PlainModel(BACKBONES[name](None, **kwargs), library, [line])
-
-
-# Target to the functions that may build its model; the first that can does.
-BUILDERS: dict[str, tuple[Callable[..., PlainModel | None], ...]] = {
-    "torchvision": (_torchvision,),
-    "timm": (_timm,),
-    "safetensors": (_torchvision, _timm, _ours),
-}
-
-
-def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -> PlainModel:
-    """Return a plain model with the weights and the features of a backbone.
+def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -> list[str]:
+    """Return the lines of Python, after ``import torch``, that make a plain model of a backbone.
 
     Raises:
-        ValueError: the target library has no such model.
+        ValueError: the target library has no model with the same weights and features.
     """
     name = str(args.backbone.name)
     kwargs: Any = OmegaConf.to_container(args.backbone.get("kwargs") or OmegaConf.create({}))
-    for build in BUILDERS[target]:
-        try:
-            model = build(name, kwargs, backbone)
-            if model is not None and _is_same(model.network, backbone, size):
-                return model
+    for library, function_text, function, arguments in _candidates(target, name, backbone):
+        arguments |= kwargs
+        listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        lines = [library, "", f"model = {function_text}({listed})"]
         # A library may reject arguments that solo-learn's variant of a model accepts.
-        except (RuntimeError, TypeError):
-            continue
+        with contextlib.suppress(RuntimeError, TypeError):
+            network = function(**arguments)
+            # Layers in which stems differ. The repr of a layer is its constructor: Conv2d(3, …).
+            for part in ("conv1", "maxpool", "fc"):
+                layer = getattr(backbone, part, None)
+                if layer is not None and repr(getattr(network, part, layer)) != repr(layer):
+                    lines.append(f"model.{part} = torch.nn.{layer!r}")
+                    setattr(network, part, copy.deepcopy(layer))
+            if _is_same(network, backbone, size):
+                return lines
     raise ValueError(
         f"--to {target}: {target} has no model for the weights of backbone.name={name}"
         + ("; --to safetensors writes them unchanged." if target != "safetensors" else ".")
@@ -147,9 +123,9 @@ def _is_same(network: nn.Module, backbone: nn.Module, size: int) -> bool:
     network.load_state_dict(backbone.state_dict(), strict=True)
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
     expected, received = backbone.eval()(images), network.eval()(images)
-    if expected.shape != received.shape:
-        return False
-    return bool((expected - received).abs().max() <= TOLERANCE * expected.abs().max().clamp(min=1))
+    allowed = TOLERANCE * max(1.0, expected.abs().max().item())
+    is_alike = expected.shape == received.shape
+    return is_alike and torch.allclose(received, expected, rtol=0, atol=allowed)
 
 
 def export(
@@ -181,115 +157,68 @@ def export(
     backbone = host.build_backbone(args)
     host.load_backbone(backbone, path)
     images = image_spec(args)
-    model = plain_model(target, args, backbone, images.size if images else 224)
+    lines = plain_model(target, args, backbone, images.size if images else 224)
+    state = {key: value.contiguous() for key, value in backbone.state_dict().items()}
+    file = TARGETS[target]
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Under a temporary name until it is complete.
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        load = _write_weights(backbone, target, unfinished)
-        card = _card(path, args, images, model.program(load), accuracies or {})
-        (unfinished / "README.md").write_text(card)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+        unfinished = Path(temporary, folder.name)
+        unfinished.mkdir()
+        if target == "torchvision":
+            torch.save(state, unfinished / file)
+            load = f'torch.load("{file}", weights_only=True)'
+        else:
+            from safetensors.torch import save_file
+
+            save_file(state, unfinished / file, metadata={"format": "pt"})
+            lines.insert(0, "from safetensors.torch import load_file")
+            load = f'load_file("{file}")'
+        lines.append(f"model.load_state_dict({load}, strict=True)")
+        program = "\n".join(["import torch", *lines])
+        (unfinished / "README.md").write_text(_card(path, args, program, accuracies or {}))
         settings = OmegaConf.to_container(args, resolve=True)
         (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
-        unfinished.chmod(0o755)
         unfinished.rename(folder)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
     return folder
 
 
-def _write_weights(backbone: nn.Module, target: str, folder: Path) -> tuple[str, str]:
-    """Write the weights; return the import and the line of Python that load them."""
-    state = {key: value.contiguous() for key, value in backbone.state_dict().items()}
-    file = TARGETS[target]
-    if target == "torchvision":
-        torch.save(state, folder / file)
-        how = "import torch", f'torch.load("{file}", weights_only=True)'
-    else:
-        from safetensors.torch import save_file
-
-        save_file(state, folder / file, metadata={"format": "pt"})
-        how = "from safetensors.torch import load_file", f'load_file("{file}")'
-    return how[0], f"model.load_state_dict({how[1]}, strict=True)"
-
-
-def _card(
-    checkpoint: Path,
-    args: DictConfig,
-    images: ImageSpec | None,
-    program: str,
-    accuracies: dict[str, str],
-) -> str:
-    rows = {
-        "method": args.method,
-        "backbone": args.backbone.name,
-        "margins": _listed(args, "method_kwargs.margins"),
-        "schedules": _listed(args, "method_kwargs.schedules"),
-        "polarization": _listed(args, "method_kwargs.polarization"),
-        "data": setting(args, "data.name") or args.data.dataset,
-        "epochs": args.max_epochs,
-        "batch size": args.optimizer.batch_size,
-        "optimizer": f"{args.optimizer.name}, learning rate {args.optimizer.lr:g}",
-        "seed": setting(args, "seed"),
-    }
+def _card(checkpoint: Path, args: DictConfig, program: str, accuracies: dict[str, str]) -> str:
+    rows = {"data": setting(args, "data.name") or args.data.dataset, "seed": setting(args, "seed")}
+    for group in ("margins", "schedules", "polarization"):
+        values = setting(args, f"method_kwargs.{group}")
+        if OmegaConf.is_dict(values):
+            rows[group] = ", ".join(f"{name} {value}" for name, value in values.items())
+    images = image_spec(args)
     if images is not None:
         rows["images"] = f"{images.size} × {images.size} pixels, RGB from 0 to 1"
         rows["mean"], rows["standard deviation"] = list(images.mean), list(images.std)
-    measured = {**_logged(checkpoint.parent, setting(args, "log_dir")), **accuracies}
-    made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return "\n".join(
-        [
-            f"# {args.backbone.name} by {args.method}",
-            "",
-            "```python",
-            program,
-            "```",
-            "",
-            "The model returns features, without a classifier. `settings.json` has all settings.",
-            "",
-            "| pretraining | |",
-            "|---|---|",
-            *(f"| {name} | {value} |" for name, value in rows.items() if value is not None),
-            "",
-            "| accuracy | % |",
-            "|---|---:|",
-            *(f"| {name} | {value} |" for name, value in measured.items()),
-            *(["| not measured | |"] if not measured else []),
-            "",
-            f"Exported from `{checkpoint.name}` with {made_with}.",
-            "",
-        ]
-    )
-
-
-def _listed(args: DictConfig, key: str) -> str | None:
-    """Return a group of settings as text, or None if it is empty."""
-    value = setting(args, key)
-    if not OmegaConf.is_config(value) or not value:
-        return None
-    return ", ".join(f"{name} {entry}" for name, entry in value.items())
-
-
-def _logged(folder: Path, log_dir: Any) -> dict[str, str]:
-    """Return the last accuracies that a run logged."""
-    logged = logged_accuracies(folder, [], log_dir)
-    return {
+    logged = logged_accuracies(checkpoint.parent, [])
+    measured = {
         f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
         for name, title in ONLINE.items()
         if logged.get(name)
     }
+    return CARD.format(
+        args=args,
+        program=program,
+        pretraining=_table(rows),
+        accuracies=_table(measured | accuracies or {"not measured": " "}),
+        checkpoint=checkpoint,
+        versions=", ".join(f"{name} {version}" for name, version in versions().items()),
+    )
+
+
+def _table(rows: dict[str, Any]) -> str:
+    present = {name: value for name, value in rows.items() if value not in (None, "")}
+    return "\n".join(f"| {name} | {value} |" for name, value in present.items())
 
 
 def _accuracy(text: str) -> tuple[str, str]:
-    name, _, value = text.rpartition("=")
-    try:
-        float(value)
-    except ValueError:
-        name = ""
-    if not name:
+    parts = re.fullmatch(r"(.+)=(\d+\.?\d*)", text)
+    if parts is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=number")
-    return name, value
+    return parts[1], parts[2]
 
 
 def main(arguments: Sequence[str]) -> None:

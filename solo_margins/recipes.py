@@ -9,67 +9,54 @@ from typing import Any
 Values = dict[str, Any]
 Variants = dict[str, Values]
 
-
-def _contrastive(
-    pos_curv: tuple[float, float],
-    pos: float | None = None,
-    margins: tuple[float, float] | None = None,
-) -> Variants:
-    """Return the margins of each variant: s and c, s alone, and m1 and m2."""
-    found: Variants = {"baseline": {}}
-    if margins is not None:
-        found["margins"] = {"angular": margins[0], "subtractive": margins[1]}
-    if pos is not None:
-        found["pos"] = {"positive_scale": pos}
-    found["pos_curv"] = {"positive_scale": pos_curv[0], "curvature": pos_curv[1]}
-    return found
+# What the columns of the tables below set, after method and data: a field of a variant's margins.
+_COLUMNS = """margins.angular margins.subtractive pos.positive_scale
+              pos_curv.positive_scale pos_curv.curvature curv.curvature"""
 
 
-def _positives_only(curvature: float) -> Variants:
-    return {"baseline": {}, "curv": {"curvature": curvature}}
+def _read(table: str) -> dict[str, dict[str, Variants]]:
+    """Return method to data to variant to its settings, from a table of margins."""
+    recipes: dict[str, dict[str, Variants]] = {}
+    for row in table.strip().splitlines():
+        method, data, *cells = row.split()
+        variants: Variants = {"baseline": {"margins": {}}}
+        for column, cell in zip(_COLUMNS.split(), cells, strict=True):
+            variant, field = column.split(".")
+            if cell != "-":
+                variants.setdefault(variant, {"margins": {}})["margins"][field] = float(cell)
+        recipes.setdefault(method, {})[data] = variants
+    return recipes
 
 
 # Understanding Contrastive Learning Through the Lens of Margins, appendix A (ImageNet: B.2).
-_PAPER: dict[str, dict[str, Variants]] = {
-    "mocov3_margin": {
-        "cifar10": _contrastive(margins=(0.1, 0.4), pos=20.0, pos_curv=(20.0, 0.7)),
-        "cifar100": _contrastive(margins=(0.5, 0.7), pos=20.0, pos_curv=(40.0, 1.0)),
-        "stl10": _contrastive(margins=(0.4, 0.6), pos=40.0, pos_curv=(40.0, 2.5)),
-        "tinyimagenet": _contrastive(margins=(0.1, 0.4), pos=20.0, pos_curv=(40.0, 2.5)),
-        "imagenet": _contrastive(pos_curv=(10.0, 1.5)),
-    },
-    "simclr_margin": {
-        "cifar10": _contrastive(margins=(0.5, 0.4), pos=1.125, pos_curv=(2.5, 0.7)),
-        "cifar100": _contrastive(margins=(0.6, 0.6), pos=1.0625, pos_curv=(2.0, 0.7)),
-        "stl10": _contrastive(margins=(0.0, 0.2), pos=1.0625, pos_curv=(1.25, 0.7)),
-        "tinyimagenet": _contrastive(margins=(0.0, 0.8), pos=1.0625, pos_curv=(1.125, 1.0)),
-        "imagenet": _contrastive(pos_curv=(2.0, 1.0)),
-    },
-    "byol_curv": {
-        "cifar10": _positives_only(curvature=1.0),
-        "cifar100": _positives_only(curvature=2.5),
-        "stl10": _positives_only(curvature=5.0),
-        "tinyimagenet": _positives_only(curvature=2.5),
-    },
-}
+_PAPER = _read("""
+    mocov3_margin  cifar10       0.1  0.4   20      20     0.7   -
+    mocov3_margin  cifar100      0.5  0.7   20      40     1.0   -
+    mocov3_margin  stl10         0.4  0.6   40      40     2.5   -
+    mocov3_margin  tinyimagenet  0.1  0.4   20      40     2.5   -
+    mocov3_margin  imagenet      -    -     -       10     1.5   -
+    simclr_margin  cifar10       0.5  0.4   1.125   2.5    0.7   -
+    simclr_margin  cifar100      0.6  0.6   1.0625  2.0    0.7   -
+    simclr_margin  stl10         0.0  0.2   1.0625  1.25   0.7   -
+    simclr_margin  tinyimagenet  0.0  0.8   1.0625  1.125  1.0   -
+    simclr_margin  imagenet      -    -     -       2.0    1.0   -
+    byol_curv      cifar10       -    -     -       -      -     1.0
+    byol_curv      cifar100      -    -     -       -      -     2.5
+    byol_curv      stl10         -    -     -       -      -     5.0
+    byol_curv      tinyimagenet  -    -     -       -      -     2.5
+""")
 
 # No paper has these data. Margins, and the curvature of methods without negatives, are the paper's
 # for CIFAR-10. Scales on the digits are small, because training there is short. ImageNet-100 takes
 # ImageNet's scales.
-_OURS: dict[str, dict[str, Variants]] = {
-    "mocov3_margin": {
-        "digits": _contrastive(margins=(0.1, 0.4), pos=1.25, pos_curv=(1.25, 1.0)),
-        "imagenet100": _contrastive(margins=(0.1, 0.4), pos=10.0, pos_curv=(10.0, 1.5)),
-    },
-    "simclr_margin": {
-        "digits": _contrastive(margins=(0.5, 0.4), pos=1.125, pos_curv=(1.25, 1.0)),
-        "imagenet100": _contrastive(margins=(0.5, 0.4), pos=1.0625, pos_curv=(2.0, 1.0)),
-    },
-    "byol_curv": {
-        "digits": _positives_only(curvature=1.0),
-        "imagenet100": _positives_only(curvature=1.0),
-    },
-}
+_OURS = _read("""
+    mocov3_margin  digits        0.1  0.4   1.25    1.25   1.0   -
+    mocov3_margin  imagenet100   0.1  0.4   10      10     1.5   -
+    simclr_margin  digits        0.5  0.4   1.125   1.25   1.0   -
+    simclr_margin  imagenet100   0.5  0.4   1.0625  2.0    1.0   -
+    byol_curv      digits        -    -     -       -      -     1.0
+    byol_curv      imagenet100   -    -     -       -      -     1.0
+""")
 
 # Large-Margin Contrastive Learning with Distance Polarization Regularizer: SimCLR, debiased and
 # hard negatives, each without and with the regulariser (dp). The paper's text gives no values.
@@ -87,37 +74,23 @@ _SECOND_PAPER: dict[str, Values] = {
 }
 
 # The other methods take the margins of the one that is most like them.
-_LIKE = {
-    "mocov2plus_margin": "mocov3_margin",
-    "nnclr_margin": "simclr_margin",
-    "supcon_margin": "simclr_margin",
-    "deepclusterv2_margin": "simclr_margin",
-    "simsiam_curv": "byol_curv",
-    "nnsiam_curv": "byol_curv",
-    "nnbyol_curv": "byol_curv",
-    "wmse_curv": "byol_curv",
+_RELATIVES = {
+    "mocov3_margin": ["mocov2plus_margin"],
+    "simclr_margin": ["nnclr_margin", "supcon_margin", "deepclusterv2_margin"],
+    "byol_curv": ["simsiam_curv", "nnsiam_curv", "nnbyol_curv", "wmse_curv"],
 }
 
-
-def _recipes() -> dict[str, dict[str, Variants]]:
-    found: dict[str, dict[str, Variants]] = {}
-    for method, by_data in _PAPER.items():
-        by_data = {**by_data, **_OURS[method]}
-        # Users' own images start with what works on the small data here.
-        by_data["folder"] = by_data["digits"]
-        found[method] = {
-            data: {variant: {"margins": margins} for variant, margins in by_variant.items()}
-            for data, by_variant in by_data.items()
-        }
-    found |= {method: found[relative] for method, relative in _LIKE.items()}
-    found["simclr_margin"] = {
-        data: {**by_variant, **_SECOND_PAPER} for data, by_variant in found["simclr_margin"].items()
-    }
-    return found
-
-
-# Method to data to variant to its settings in ``method_kwargs``.
-RECIPES = _recipes()
+# Method to data to variant to its settings in ``method_kwargs``. Users' own images start with what
+# works on the small data here.
+RECIPES = {
+    method: {**by_data, **_OURS[method], "folder": _OURS[method]["digits"]}
+    for method, by_data in _PAPER.items()
+}
+for _method, _relatives in _RELATIVES.items():
+    RECIPES |= dict.fromkeys(_relatives, RECIPES[_method])
+RECIPES["simclr_margin"] = {
+    data: {**by_variant, **_SECOND_PAPER} for data, by_variant in RECIPES["simclr_margin"].items()
+}
 
 
 def is_from_paper(method: str, data: str, variant: str) -> bool:
@@ -175,10 +148,9 @@ def cell_name(method: str, data: str, variant: str | None) -> str:
         'cifar10-pos (a combination that neither the papers nor solo-margins define)'
     """
     variant = variant or default_variant(method, data)
-    name = f"{data}-{variant}"
     if variant in RECIPES[method].get(data, {}):
-        return name
-    return f"{name} (a combination that neither the papers nor solo-margins define)"
+        return f"{data}-{variant}"
+    return f"{data}-{variant} (a combination that neither the papers nor solo-margins define)"
 
 
 def store_recipes() -> None:

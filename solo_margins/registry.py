@@ -42,11 +42,11 @@ _registering = False
 class Method:
     """A method of ours in solo-learn's table: its class, imported when it is first used.
 
-    It can be called, subclassed and asked like the class.
+    It can be called, subclassed, asked and changed like the class.
     """
 
     def __init__(self, target: str) -> None:
-        self.target = target
+        vars(self)["target"] = target
 
     def load(self) -> type:
         """Return the class."""
@@ -59,6 +59,9 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.load(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.load(), name, value)
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return (self.load(),)

@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -11,13 +11,8 @@ from solo_margins.checkpoints import checkpoint_setting
 from solo_margins.data.digits import digits_folder
 from solo_margins.recipes import cell_name, probe_setting, store_recipes
 
-LAUNCHERS = {
-    "joblib": ("sweep", "hydra-joblib-launcher"),
-    "submitit_slurm": ("slurm", "hydra-submitit-launcher"),
-    "submitit_local": ("slurm", "hydra-submitit-launcher"),
-    "ray": ("ray", "hydra-ray-launcher"),
-}
-"""Launchers of Hydra's own packages: the extra of this package that brings them, and theirs."""
+# Launchers of Hydra's own packages, and the extra of this package that brings them.
+LAUNCHERS = {"joblib": "sweep", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
 
 
 def install() -> None:
@@ -31,16 +26,16 @@ def install() -> None:
     - ``${solo_margins.probe:<data>,<setting>,<default>}``: how a linear probe is trained
     - ``${solo_margins.first:<value>,<value>}``: the first of them that is not null
     """
-    OmegaConf.register_new_resolver("solo_margins.digits", digits_folder, replace=True)
-    OmegaConf.register_new_resolver(
-        "solo_margins.from_checkpoint", checkpoint_setting, replace=True
-    )
-    OmegaConf.register_new_resolver("solo_margins.patch_size", patch_size, replace=True)
-    OmegaConf.register_new_resolver("solo_margins.cell", cell_name, replace=True)
-    OmegaConf.register_new_resolver("solo_margins.probe", probe_setting, replace=True)
-    OmegaConf.register_new_resolver(
-        "solo_margins.first", lambda one, other: other if one is None else one, replace=True
-    )
+    resolvers: dict[str, Callable[..., Any]] = {
+        "digits": digits_folder,
+        "from_checkpoint": checkpoint_setting,
+        "patch_size": patch_size,
+        "cell": cell_name,
+        "probe": probe_setting,
+        "first": lambda one, other: other if one is None else one,
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(f"solo_margins.{name}", resolver, replace=True)
     store_recipes()
     _explain_missing_launchers()
 
@@ -67,16 +62,15 @@ def _explain_missing_launchers() -> None:
     """Let a launcher that is not installed answer with what to install."""
     from hydra.core.config_store import ConfigStore
 
-    for launcher, (extra, package) in LAUNCHERS.items():
-        if importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is not None:
-            continue
-        node = {
-            "_target_": "hydra_plugins.solo_margins_launchers.MissingLauncher",
-            "sentence": f"The launcher {launcher} needs {package}, which is not installed: run "
-            f'`pip install {package}`, or `pip install ".[{extra}]"` in solo-margins\' folder.',
-        }
-        store = ConfigStore.instance()
-        store.store(group="hydra/launcher", name=launcher, node=node, provider="solo-margins")
+    for launcher, extra in LAUNCHERS.items():
+        package = f"hydra-{launcher.partition('_')[0]}-launcher"
+        if importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is None:
+            node = {
+                "_target_": "hydra_plugins.solo_margins_launchers.MissingLauncher",
+                "sentence": f"The launcher {launcher} needs {package}, which is not installed: run "
+                f'`pip install {package}`, or `pip install ".[{extra}]"` in solo-margins\' folder.',
+            }
+            ConfigStore.instance().store(launcher, node, "hydra/launcher", provider="solo-margins")
 
 
 def patch_size(image_size: int) -> int:

@@ -23,18 +23,17 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime, timezone
 from pathlib import Path
+from time import gmtime, strftime
 from typing import Any
 
 from solo_margins.files import append_line, open_for_appending, read_lines
-from solo_margins.same_run import defining_settings, run_id
-
-__all__ = ["Record", "append", "check_appendable", "defining_settings", "latest", "read", "run_id"]
+from solo_margins.same_run import run_id
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    """Return the time, in UTC and ISO 8601."""
+    return strftime("%Y-%m-%dT%H:%M:%S+00:00", gmtime())
 
 
 @dataclass(frozen=True)
@@ -51,30 +50,26 @@ class Record:
         versions: package to version.
         details: anything that does not define the run, such as the path of its checkpoint.
         finished: when, in UTC and ISO 8601.
-        id: see :func:`run_id`.
     """
 
     kind: str
     settings: dict[str, Any]
     host: str
     figures: dict[str, float] = field(default_factory=dict)
-    seconds: float = math.nan
+    seconds: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     finished: str = field(default_factory=now)
-    id: str = ""
 
-    def __post_init__(self) -> None:
-        """Set the id if it is not given."""
-        if not self.id:
-            object.__setattr__(self, "id", run_id(self.kind, self.host, self.settings))
+    @property
+    def id(self) -> str:
+        """The id of the run, see :func:`solo_margins.same_run.run_id`."""
+        return run_id(self.kind, self.host, self.settings)
 
     @property
     def method(self) -> str | None:
         """The method of the run; of a probe, the method of its pretraining."""
-        settings = self.settings
-        method = settings.get("method") or settings.get("pretrain_method")
-        return method or self.pretraining.get("method")
+        return self.settings.get("method") or self.settings.get("pretrain_method")
 
     @property
     def data(self) -> str | None:
@@ -99,13 +94,10 @@ class Record:
 
     def to_json(self) -> str:
         """Return the record as one line, without its end."""
-        shown = ("kind", "method", "data", "variant", "seed")
-        content = {"id": self.id, **{name: getattr(self, name) for name in shown}, **asdict(self)}
-        content["figures"] = {
-            name: float(value) if math.isfinite(value) else None
-            for name, value in self.figures.items()
-        }
-        content["seconds"] = round(self.seconds, 2) if math.isfinite(self.seconds) else None
+        names = ("id", "kind", "method", "data", "variant", "seed")
+        content = {**{name: getattr(self, name) for name in names}, **asdict(self)}
+        figures = self.figures.items()
+        content["figures"] = {name: float(x) if math.isfinite(x) else None for name, x in figures}
         return json.dumps(content, allow_nan=False, default=str)
 
     @classmethod
@@ -113,24 +105,14 @@ class Record:
         """Return the record of a line; unknown keys are ignored.
 
         Raises:
-            ValueError: the line is not a record.
+            ValueError, TypeError, LookupError or AttributeError: the line is not a record.
         """
         content = json.loads(line)
-        if not isinstance(content, dict):
-            raise ValueError("not an object")
-        for name in ("id", "kind", "settings", "host", "figures", "finished"):
-            if name not in content:
-                raise ValueError(f"{name} is missing")
         values = {part.name: content[part.name] for part in fields(cls) if part.name in content}
-        if not isinstance(values["settings"], dict) or not isinstance(values["figures"], dict):
-            raise ValueError("settings and figures must be objects")
-        values["figures"] = {name: _number(value) for name, value in values["figures"].items()}
-        values["seconds"] = _number(values.get("seconds"))
+        values["settings"] = dict(content["settings"])
+        figures = content["figures"].items()
+        values["figures"] = {name: math.nan if x is None else float(x) for name, x in figures}
         return cls(**values)
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
 
 
 def check_appendable(path: str | Path) -> None:

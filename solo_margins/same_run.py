@@ -14,44 +14,21 @@ from typing import Any
 # Settings that may differ between two runs of the same experiment. Every other setting defines the
 # run, including settings that do not exist yet: repeating a run is better than skipping one that
 # was never made.
-IGNORED_KEYS = frozenset(
-    {
-        # names and places
-        "name",
-        "run_id",
-        "result_id",
-        "results",
-        "skip_finished",
-        "default_root_dir",
-        "log_dir",
-        "resume_from_checkpoint",
-        "pretrained_feature_extractor",  # its settings count, not its path
-        "data.download",
-        # logs and other output
-        "checkpoint",
-        "auto_resume",
-        "auto_umap",
-        "debug_augmentations",
-        "loggers",
-        "lens",
-        "log_every_n_steps",
-        "wandb",
-        "wandb_run_id",
-        "enable_progress_bar",
-        "enable_model_summary",
-        "profiler",
-        # the machine: the number of devices counts, their kind does not
-        "accelerator",
-        "strategy",
-        "performance",
-        "dali",
-        "data.num_workers",
-        "num_sanity_val_steps",
-        "benchmark",
-        "detect_anomaly",
-        "numerics.max_consecutive_skips",  # a run that reaches it has no result
-    }
-)
+# Of the machine the number of devices counts, their kind does not; of a checkpoint its settings do,
+# not its path; a run that reaches max_consecutive_skips has no result.
+NAMES_AND_PLACES = """
+    name run_id result_id results skip_finished default_root_dir log_dir resume_from_checkpoint
+    pretrained_feature_extractor data.download
+"""
+OUTPUT = """
+    checkpoint auto_resume auto_umap debug_augmentations loggers lens log_every_n_steps wandb
+    wandb_run_id enable_progress_bar enable_model_summary profiler
+"""
+MACHINE = """
+    accelerator strategy performance dali data.num_workers num_sanity_val_steps benchmark
+    detect_anomaly numerics.max_consecutive_skips
+"""
+IGNORED_KEYS = frozenset(f"{NAMES_AND_PLACES} {OUTPUT} {MACHINE}".split())
 # Values that do not change a finished run; any other value defines it.
 IGNORED_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
 # Where images are stored. Data with a name are the same everywhere; other data are known by this.

@@ -10,13 +10,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "solo_margins"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "configs" not in path.parts]
 # From bottom to top: a part may import those of earlier lines, wherever in its files it does.
 LAYERS = [
-    ["config", "files", "logged_metrics", "losses", "recipes", "same_run"],
+    ["config", "files", "losses", "recipes", "same_run"],
     ["backbones", "checkpoints", "results"],
     ["registry"],
     ["host"],
     ["data"],
     ["resolvers"],
-    ["multirun"],
     ["cli"],
     ["lens"],
     ["methods"],

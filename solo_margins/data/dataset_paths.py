@@ -51,7 +51,7 @@ class NamedData:
 
 # Data sets that papers use, by data.name.
 NAMED = {
-    name: NamedData(**entry)
+    str(name): NamedData(**entry)
     for name, entry in OmegaConf.load(Path(__file__).with_name("named.yaml")).items()
 }
 

@@ -18,23 +18,28 @@ from tqdm import tqdm
 
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import allows_channels_last
 
+# How often progress is written where it cannot be redrawn, such as in a file.
 SECONDS_BETWEEN_LINES = 30.0
-"""How often progress is written where it cannot be redrawn, such as in a file."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Features of a set of images, on the CPU."""
+    """Features of a set of images, on the CPU.
+
+    Attributes:
+        values: (passes, images, width), float32: every pass shows each image once, in the same
+            order.
+        labels: (images,), int64.
+    """
 
     values: Tensor
-    """(passes, images, width), float32: every pass shows each image once, in the same order."""
     labels: Tensor
-    """(images,), int64."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
+@dataclass(eq=False)
 class Views(Dataset[tuple[Tensor, int]]):
     """Some views of every image, decoded once; each view has random numbers of its own.
 
@@ -48,13 +53,10 @@ class Views(Dataset[tuple[Tensor, int]]):
         seed: which views.
     """
 
-    def __init__(
-        self, images: Any, transform: Callable[[Any], Tensor], number: int = 1, seed: int = 0
-    ) -> None:
-        self.images = images
-        self.transform = transform
-        self.number = number
-        self.seed = seed
+    images: Any
+    transform: Callable[[Any], Tensor]
+    number: int = 1
+    seed: int = 0
 
     def __len__(self) -> int:
         return len(self.images)
@@ -85,7 +87,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        chosen = torch.device(device)
+        chosen = torch.device(str(device))
         # A name that PyTorch knows need not be a device that is there.
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError):
@@ -93,6 +95,12 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
             f"device={device} cannot be used on this machine: cpu always can, auto chooses."
         ) from None
     return chosen
+
+
+def progress_bar(shown: bool, **options: Any) -> Any:
+    """Return a progress bar of tqdm, which writes less often where it cannot be redrawn."""
+    interval = 0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_LINES
+    return tqdm(mininterval=interval, disable=not shown, **options)
 
 
 def extract_features(
@@ -126,14 +134,7 @@ def extract_features(
     values: Tensor | None = None
     labels: list[Tensor] = []
     done = 0
-    interval = 0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_LINES
-    bar = tqdm(
-        total=len(loader.dataset),
-        desc=title,
-        unit="image",
-        mininterval=interval,
-        disable=not progress,
-    )
+    bar = progress_bar(progress, total=len(loader.dataset), desc=title, unit="image")
     # Views made in this process seed its random numbers.
     with bar, torch.random.fork_rng([]):
         for views, targets in loader:
@@ -148,8 +149,8 @@ def extract_features(
                 shape = (views.shape[1], len(loader.dataset), found.shape[-1])
                 check_memory(*shape)
                 values = torch.empty(shape)
-            here = slice(done, done + len(targets))
-            values[:, here] = found.unflatten(0, views.shape[:2]).transpose(0, 1)
+            rows = slice(done, done + len(targets))
+            values[:, rows] = found.unflatten(0, views.shape[:2]).transpose(0, 1)
             labels.append(targets)
             done += len(targets)
             bar.update(len(targets))

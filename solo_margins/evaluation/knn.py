@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from solo_margins import host
 from solo_margins.cli import run_cli, user_errors
-from solo_margins.evaluation.command import Own, parse
+from solo_margins.evaluation.command import parse
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.task import load_task
+from solo_margins.losses.checks import POSITIVE, require_count, require_number
 from solo_margins.training.checked_config import check_choice
 
-OWN: Own = {"k": (int, 20), "temperature": (float, 0.07), "distance": (str, "cosine")}
-"""Settings of the command line besides those of ``linear.yaml``: type and default."""
+# Settings of the vote, which ``linear.yaml`` does not have.
+VOTE = {"k": 20, "temperature": 0.07, "distance": "cosine"}
 
 
 def knn_accuracy(
@@ -49,30 +51,25 @@ def knn_accuracy(
     return {"acc1": float(acc1), "acc5": float(acc5)}
 
 
-def _check(k: int, temperature: float, distance: str) -> None:
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k must be a whole number above 0, got {k!r}.")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature!r}.")
+def _check(k: Any, temperature: Any, distance: Any) -> None:
+    require_count("k", k)
+    require_number("temperature", temperature, POSITIVE)
     check_choice("distance", distance, ("cosine", "euclidean"))
 
 
 def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
     """Return and print the kNN accuracy of the checkpoint that ``key=value`` arguments name."""
     with user_errors():
-        cfg, own = parse(arguments, OWN)
-        vote = {name: own[name] for name in OWN}
+        cfg, options = parse(arguments, VOTE)
+        vote = {name: options.pop(name) for name in VOTE}
         _check(**vote)
-        task = load_task(cfg)
-        how = {"batch_size": own["extraction_batch_size"], "device": own["device"]}
-        train = task.features(task.train, title="training", progress=progress, **how)
-        validation = task.features(task.validation, title="validation", progress=progress, **how)
-        found = knn_accuracy(train, validation, **vote)
+        task = load_task(cfg, **options, progress=progress)
+        accuracies = knn_accuracy(task.centre_features, task.validation_features, **vote)
     print(
-        f"kNN (k={own['k']}, temperature={own['temperature']}, {own['distance']}): "
-        f"acc1 = {found['acc1']:.2f} %, acc5 = {found['acc5']:.2f} %"
+        f"kNN (k={vote['k']}, temperature={vote['temperature']}, {vote['distance']}): "
+        f"acc1 = {accuracies['acc1']:.2f} %, acc5 = {accuracies['acc5']:.2f} %"
     )
-    return found
+    return accuracies
 
 
 if __name__ == "__main__":

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from tqdm import tqdm
+from omegaconf import DictConfig
+from torch import nn
+from torch.nn import functional as F
 
 from solo_margins import host
-from solo_margins.evaluation.features import SECONDS_BETWEEN_LINES, Features, choose_device
-from solo_margins.host.repairs.warmup_cosine import warmup_cosine_lr
-
-
-@dataclass(frozen=True)
-class LayerSettings:
-    """How a linear layer is trained; the defaults are the margins paper's (appendix B)."""
-
-    epochs: int = 100
-    batch_size: int = 256
-    lr: float = 1.0
-    """Rate after warming up. Commands scale it by the batch size / 256, as solo-learn does."""
-    weight_decay: float = 0.0
-    optimizer: str = "sgd"
-    optimizer_kwargs: dict[str, Any] = field(default_factory=lambda: {"momentum": 0.9})
-    warmup_epochs: float = 0.0
-    warmup_start_lr: float = 0.0
-    min_lr: float = 0.0
-    seed: int = 5
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number above 0, got {value!r}.")
+from solo_margins.evaluation.features import Features, choose_device, progress_bar
+from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR
 
 
 def train_linear_layer(
     train: Features,
-    num_classes: int,
-    settings: LayerSettings | None = None,
+    cfg: DictConfig,
     device: str | torch.device = "auto",
     progress: bool = True,
 ) -> nn.Linear:
@@ -52,19 +27,20 @@ def train_linear_layer(
 
     Args:
         train: features of one or more passes over the training images.
-        num_classes: outputs of the layer.
-        settings: the paper's protocol where none are given.
+        cfg: a linear configuration: ``data.num_classes``, ``max_epochs``, ``optimizer``,
+            ``scheduler`` (warmup_cosine) and ``seed``. Its learning rate is taken as it is;
+            solo-learn scales it by the batch size / 256 when it parses a configuration.
         device: where the layer is trained.
         progress: whether there is a progress bar.
 
     Raises:
         ValueError: there are fewer images than in a batch.
     """
-    settings = settings or LayerSettings()
-    steps = len(train) // settings.batch_size
+    batch_size = cfg.optimizer.batch_size
+    steps = len(train) // batch_size
     if steps == 0:
         raise ValueError(
-            f"optimizer.batch_size={settings.batch_size} exceeds the {len(train)} training images: "
+            f"optimizer.batch_size={batch_size} exceeds the {len(train)} training images: "
             "lower it, or raise label_fraction."
         )
     device = choose_device(device)
@@ -76,61 +52,38 @@ def train_linear_layer(
             "have: lower passes or label_fraction, or use device=cpu."
         ) from None
     with torch.random.fork_rng([]):
-        torch.manual_seed(settings.seed)
-        layer = nn.Linear(values.shape[-1], num_classes).to(device).requires_grad_(False)
-    make_optimizer: Any = host.LinearModel._OPTIMIZERS[settings.optimizer]
+        torch.manual_seed(cfg.seed)
+        layer = nn.Linear(values.shape[-1], cfg.data.num_classes).to(device)
+    make_optimizer: Any = host.LinearModel._OPTIMIZERS[cfg.optimizer.name]
+    rate, decay = cfg.optimizer.lr, cfg.optimizer.weight_decay
     optimizer = make_optimizer(
-        layer.parameters(),
-        lr=settings.lr,
-        weight_decay=settings.weight_decay,
-        **settings.optimizer_kwargs,
+        layer.parameters(), lr=rate, weight_decay=decay, **cfg.optimizer.kwargs
     )
-    shuffle = torch.Generator().manual_seed(settings.seed)
-    taken, total = 0, steps * settings.epochs
-    for epoch in _epochs(settings.epochs, progress):
+    schedule = WarmupCosineLR(
+        optimizer,
+        cfg.scheduler.warmup_epochs * steps,
+        cfg.max_epochs * steps,
+        cfg.scheduler.warmup_start_lr,
+        cfg.scheduler.min_lr,
+    )
+    shuffle = torch.Generator().manual_seed(cfg.seed)
+    for epoch in progress_bar(progress, iterable=range(cfg.max_epochs), desc="epochs"):
         order = torch.randperm(len(train), generator=shuffle).to(device)
-        for rows in order.split(settings.batch_size)[:steps]:
-            for group in optimizer.param_groups:
-                group["lr"] = warmup_cosine_lr(
-                    taken,
-                    settings.lr,
-                    settings.warmup_start_lr,
-                    settings.min_lr,
-                    settings.warmup_epochs * steps,
-                    total,
-                )
-            _set_gradient(layer, values[epoch % len(values)][rows], labels[rows])
+        for rows in order.split(batch_size)[:steps]:
+            optimizer.zero_grad()
+            logits = layer(values[epoch % len(values)][rows])
+            F.cross_entropy(logits, labels[rows]).backward()
             optimizer.step()
-            taken += 1
-    return layer
+            schedule.step()
+    return layer.requires_grad_(False)
 
 
-def _set_gradient(layer: nn.Linear, features: Tensor, labels: Tensor) -> None:
-    """Write the gradient of the mean cross-entropy, which autograd would only find more slowly."""
-    slope = layer(features).softmax(dim=1)
-    slope[torch.arange(len(labels), device=labels.device), labels] -= 1
-    slope /= len(labels)
-    layer.weight.grad = slope.T @ features
-    layer.bias.grad = slope.sum(dim=0)
-
-
-def _epochs(number: int, progress: bool) -> Any:
-    interval = 0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_LINES
-    return tqdm(
-        range(number), desc="epochs", unit="epoch", mininterval=interval, disable=not progress
-    )
-
-
-@torch.no_grad()
 def layer_accuracy(layer: nn.Linear, features: Features) -> tuple[float, float]:
     """Return top-1 and top-5 accuracy in percent on the first pass of some features."""
     best = min(5, layer.out_features)
-    hits = torch.zeros(2)
-    for values, labels in zip(
-        features.values[0].split(8192), features.labels.split(8192), strict=True
-    ):
-        ranking = layer(values.to(layer.weight.device)).topk(best).indices.cpu()
-        correct = ranking == labels[:, None]
-        hits += torch.tensor([correct[:, :1].sum().item(), correct.sum().item()])
-    top1, top5 = (100 * hits / len(features)).tolist()
+    device = layer.weight.device
+    with torch.no_grad():
+        rankings = [layer(v.to(device)).topk(best).indices for v in features.values[0].split(8192)]
+    correct = torch.cat(rankings).cpu() == features.labels[:, None]
+    top1, top5 = (100 * correct[:, :k].any(dim=1).float().mean().item() for k in (1, 5))
     return top1, top5

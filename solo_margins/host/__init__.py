@@ -18,80 +18,40 @@ from typing import Any
 from solo_margins import registry
 from solo_margins.host.detect import HostNotFoundError, form
 
-INTERFACE = (
-    # methods
-    "METHODS",
-    "BaseMethod",
-    "SimCLR",
-    "BYOL",
-    "MoCoV3",
-    "LinearModel",
-    # configuration
-    "parse_pretrain_cfg",
-    "parse_linear_cfg",
-    # views of images
-    "NCropAugmentation",
-    "FullTransformPipeline",
-    "build_transform_pipeline",
-    "build_transform_pipeline_dali",
-    "use_classification_transforms",  # of the repository only, for its argparse programs
-    # training
-    "Checkpointer",
-    "WeightedKNNClassifier",
-    "gather",
-    "initialize_momentum_params",
-    "make_contiguous",
-    # backbones
-    "build_backbone",
-    "load_backbone",
-    "pl",
-)
+# use_classification_transforms is of the repository only.
+_INTERFACE = """
+    METHODS BaseMethod SimCLR BYOL MoCoV3 LinearModel
+    parse_pretrain_cfg parse_linear_cfg
+    NCropAugmentation FullTransformPipeline build_transform_pipeline build_transform_pipeline_dali
+    use_classification_transforms
+    Checkpointer WeightedKNNClassifier gather initialize_momentum_params make_contiguous
+    build_backbone load_backbone pl
+"""
+INTERFACE = tuple(_INTERFACE.split())
 
-OTHER_METHODS = {
-    "All4One": "all4one",
-    "BarlowTwins": "barlow_twins",
-    "DINO": "dino",
-    "DeepClusterV2": "deepclusterv2",
-    "MAE": "mae",
-    "MoCoV2Plus": "mocov2plus",
-    "NNBYOL": "nnbyol",
-    "NNCLR": "nnclr",
-    "NNSiam": "nnsiam",
-    "ReSSL": "ressl",
-    "SimSiam": "simsiam",
-    "SupCon": "supcon",
-    "SwAV": "swav",
-    "VIbCReg": "vibcreg",
-    "VICReg": "vicreg",
-    "WMSE": "wmse",
-}
+# Classes of solo-learn's further methods; all but one are called alike in its table of methods.
+_OTHER_CLASSES = """
+    All4One DINO DeepClusterV2 MAE MoCoV2Plus NNBYOL NNCLR NNSiam ReSSL SimSiam SupCon SwAV VIbCReg
+    VICReg WMSE
+"""
+OTHER_METHODS = {name: name.lower() for name in _OTHER_CLASSES.split()}
+OTHER_METHODS["BarlowTwins"] = "barlow_twins"
 
+# Names of solo-learn's own methods.
 SOLO_METHODS = ("simclr", "byol", "mocov3", *OTHER_METHODS.values())
-"""Names of solo-learn's own methods."""
 
+# Where the names of the interface are, by the version of solo-learn.
 VERSIONS = {
     "main": "solo_margins.host.solo_main",
     "pypi": "solo_margins.host.solo_1_0_2",
 }
-"""Where the names of the interface are, by the version of solo-learn."""
 
-TRAINING_PACKAGES = (
-    "einops",
-    "hydra",
-    "lightning",
-    "numpy",
-    "omegaconf",
-    "PIL",
-    "pytorch_lightning",
-    "safetensors",
-    "sklearn",
-    "timm",
-    "torch",
-    "torchmetrics",
-    "torchvision",
-    "tqdm",
-)
-"""Modules that the extra ``train`` brings."""
+# Modules that the extra ``train`` brings.
+_TRAINING_PACKAGES = """
+    einops hydra lightning numpy omegaconf PIL pytorch_lightning safetensors sklearn timm torch
+    torchmetrics torchvision tqdm
+"""
+TRAINING_PACKAGES = tuple(_TRAINING_PACKAGES.split())
 
 __all__ = ["INTERFACE", "OTHER_METHODS", "HostNotFoundError", "form", "is_loading", "load"]
 
@@ -105,7 +65,7 @@ def is_loading() -> bool:
 
 
 def load() -> ModuleType:
-    """Import solo-learn, repair or adapt it, register our methods and return the interface.
+    """Import solo-learn, repaired or adapted, register our methods and return the interface.
 
     Raises:
         HostNotFoundError: no solo-learn is installed.

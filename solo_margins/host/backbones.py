@@ -14,8 +14,8 @@ from solo_margins.checkpoints import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
+# Methods that train MoCo v3's own variant of the ViT.
 LIKE_MOCOV3 = ("mocov3_margin",)
-"""Methods that train MoCo v3's own variant of the ViT."""
 
 
 def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:

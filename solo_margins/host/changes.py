@@ -22,28 +22,17 @@ from typing import Any
 _WRAPPED_BY = "_solo_margins_wrapped_by"
 
 
-def wrap(owner: Any, name: str, function: Callable[..., Any]) -> None:
-    """Let ``function(original, *arguments)`` be called in the place of ``owner.name``, once."""
-    original = getattr(owner, name)
-    before = getattr(original, _WRAPPED_BY, ())
-    if function in before:
-        return
-
-    @functools.wraps(original)
-    def changed(*args: Any, **kwargs: Any) -> Any:
-        return function(original, *args, **kwargs)
-
-    setattr(changed, _WRAPPED_BY, (*before, function))
-    is_static = isinstance(vars(owner).get(name), staticmethod)
-    setattr(owner, name, staticmethod(changed) if is_static else changed)
-
-
 @dataclass(frozen=True)
 class _Change:
+    """A place in solo-learn.
+
+    Args:
+        module: relative to ``solo``: ``"methods.base"``.
+        target: ``"function"``, ``"Class"`` or ``"Class.member"``.
+    """
+
     module: str
-    """Relative to ``solo``: ``"methods.base"``."""
     target: str
-    """``"function"``, ``"Class"`` or ``"Class.member"``."""
 
     def place(self) -> tuple[Any, str]:
         """Return the module or class that holds the target, and the target's name there."""
@@ -55,28 +44,42 @@ class _Change:
 
     def check(self) -> None:
         """Raise AttributeError or ImportError where solo-learn has no such target."""
-        owner, name = self.place()
-        getattr(owner, name)
+        getattr(*self.place())
 
 
 @dataclass(frozen=True)
 class Wrap(_Change):
-    """Calls ``function(original, *arguments)`` instead of a function or method."""
+    """Calls ``function(original, *arguments)`` instead of a function or method.
+
+    Args:
+        function: of the original and then of the original's own parameters, ``self`` first for a
+            method.
+        everywhere: whether modules of solo-learn that have imported the original by name get the
+            new one.
+    """
 
     function: Callable[..., Any]
-    """Of the original and then of the original's own parameters, ``self`` first for a method."""
     everywhere: bool = False
-    """Whether modules of solo-learn that have imported the original by name get the new one."""
 
     def apply(self) -> None:
-        """Make the change."""
+        """Make the change, unless it was made before."""
         owner, name = self.place()
         original = getattr(owner, name)
-        wrap(owner, name, self.function)
+        before = getattr(original, _WRAPPED_BY, ())
+        if self.function in before:
+            return
+
+        @functools.wraps(original)
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            return self.function(original, *args, **kwargs)
+
+        setattr(changed, _WRAPPED_BY, (*before, self.function))
+        is_static = isinstance(vars(owner).get(name), staticmethod)
+        setattr(owner, name, staticmethod(changed) if is_static else changed)
         if self.everywhere:
             for other_name, other in list(sys.modules.items()):
                 if other_name.startswith("solo.") and vars(other).get(name) is original:
-                    setattr(other, name, getattr(owner, name))
+                    setattr(other, name, changed)
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,10 @@ Change = Wrap | Replace | Rebase
 
 @dataclass(frozen=True)
 class Repair:
-    """Changes that belong together."""
+    """Changes that belong together; ``symptoms`` says in sentences what happens without them."""
 
     name: str
     symptoms: str
-    """What happens without them, in sentences."""
     changes: tuple[Change, ...]
 
     def apply(self) -> None:

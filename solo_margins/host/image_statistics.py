@@ -9,6 +9,7 @@ Channels = tuple[float, ...]
 IMAGENET_MEAN: Channels = (0.485, 0.456, 0.406)
 IMAGENET_STD: Channels = (0.229, 0.224, 0.225)
 
+# Mean and standard deviation of the channels, by data set.
 STATISTICS: dict[str, tuple[Channels, Channels]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
@@ -16,7 +17,6 @@ STATISTICS: dict[str, tuple[Channels, Channels]] = {
     "imagenet100": (IMAGENET_MEAN, IMAGENET_STD),
     "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
 }
-"""Mean and standard deviation of the channels, by data set."""
 
 
 def statistics_of(dataset: str, view: Any) -> tuple[Channels, Channels]:

@@ -16,10 +16,10 @@ def import_shims() -> Iterator[None]:
     Lightning of ``pytorch_lightning``, whose modules a trainer of ``lightning.pytorch`` refuses.
     """
     from solo_margins.host.lightning import pl
-    from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR
 
     bolts_scheduler = ModuleType("pl_bolts.optimizers.lr_scheduler")
-    bolts_scheduler.LinearWarmupCosineAnnealingLR = WarmupCosineLR  # type: ignore[attr-defined]
+    # Methods are given a scheduler of ours.
+    bolts_scheduler.LinearWarmupCosineAnnealingLR = None  # type: ignore[attr-defined]
     wanted = {
         "pl_bolts": ModuleType("pl_bolts"),
         "pl_bolts.optimizers": ModuleType("pl_bolts.optimizers"),
@@ -27,11 +27,14 @@ def import_shims() -> Iterator[None]:
         "pytorch_lightning": pl,
         "pytorch_lightning.callbacks": pl.callbacks,
     }
-    ours = {name: module for name, module in wanted.items() if name not in sys.modules}
-    sys.modules.update(ours)
+    # Also where pytorch_lightning is loaded: classes of both cannot be mixed.
+    before = {name: sys.modules.get(name) for name in wanted}
+    sys.modules.update(wanted)
     try:
         yield
     finally:
-        for name, module in ours.items():
-            if sys.modules.get(name) is module:
-                del sys.modules[name]
+        for name, module in before.items():
+            if module is not None:
+                sys.modules[name] = module
+            else:
+                sys.modules.pop(name, None)

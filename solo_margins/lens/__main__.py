@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from solo_margins.cli import SetupError, run_cli, user_errors
 
+# Module and function of each command.
+COMMANDS = {"curves": ("curve_figure", "draw_curves"), "report": ("report", "write_report")}
 USAGE = (
     "Choose a command: python -m solo_margins.lens curves [key=value …] draws margins as curves, "
     "python -m solo_margins.lens report RUN [RUN …] [output=report.html] compares runs"
 )
-OF_THE_EXTRA = ("jinja2", "matplotlib", "omegaconf", "plotly")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Draw curves or write a report, as the first argument says."""
-    command, rest = (arguments[0], arguments[1:]) if arguments else (None, [])
     with user_errors():
+        if not arguments or arguments[0] not in COMMANDS:
+            unknown = f"; {arguments[0]!r} is neither" if arguments else ""
+            raise SetupError(f"{USAGE}{unknown}.")
+        module, function = COMMANDS[arguments[0]]
         try:
-            if command == "curves":
-                from solo_margins.lens.curve_figure import draw_curves as write
-            elif command == "report":
-                from solo_margins.lens.report import write_report as write
-            else:
-                unknown = "" if command is None else f"; {command!r} is neither"
-                raise SetupError(f"{USAGE}{unknown}.")
+            write = getattr(import_module(f"solo_margins.lens.{module}"), function)
         except ModuleNotFoundError as missing:
-            package = str(missing.name).partition(".")[0]
-            if package not in OF_THE_EXTRA:
-                raise
-            words = f"This needs {package}, which is not installed"
-            raise SetupError(f"{words}: pip install solo-margins[lens]") from None
-        print(f"Written: {write(rest)}")
+            needed = f"This needs {str(missing.name).partition('.')[0]}, which is not installed"
+            raise SetupError(f"{needed}: pip install solo-margins[lens]") from None
+        print(f"Written: {write(arguments[1:])}")
 
 
 if __name__ == "__main__":

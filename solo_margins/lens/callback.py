@@ -45,12 +45,10 @@ class Lens(pl.Callback):
         self.seconds = 0.0
         self.observations = 0
         self._health = HealthChecks()
-        self._writer: Writer | None = None
         self._capturing = ExitStack()
         self._captured: StepCapture | None = None
-        self._last_step = -1
-        self._began = 0.0
         self._last: Observation | None = None
+        self._last_step = -1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Start the run's file, or continue it."""
@@ -60,8 +58,13 @@ class Lens(pl.Callback):
         warm_up = setting(cfg, "scheduler.warmup_epochs", 0.0)
         self._health = HealthChecks(grace_epochs=1.0 + float(warm_up))
         if trainer.is_global_zero:
+            is_config = isinstance(cfg, DictConfig)
+            settings = OmegaConf.to_container(cfg, resolve=True) if is_config else {}
+            header: dict[str, Any] = {"settings": settings, "every": self.interval}
+            header["method"] = type(pl_module).__name__
+            with suppress(HostNotFoundError):
+                header.update(host=form(), versions=versions())
             self._writer = Writer(self.folder or run_folder(trainer))
-            header = _header(pl_module, self.interval)
             self._writer.begin(header, first_step=trainer.global_step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
@@ -70,9 +73,7 @@ class Lens(pl.Callback):
         # With accumulated gradients only the first batch of a step is measured.
         if step % self.interval == 0 and step != self._last_step:
             self._last_step = step
-            began = time.perf_counter()
             self._captured = self._capturing.enter_context(capture(pl_module))
-            self.seconds += time.perf_counter() - began
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, index: int
@@ -92,19 +93,14 @@ class Lens(pl.Callback):
             collapse = self._observe(trainer, pl_module, captured, epoch)
         if self.settings.on_collapse == "stop":
             # Every rank must stop at the same step.
-            stops = collapse is not None
-            if trainer.world_size > 1:
-                stops = trainer.strategy.reduce_boolean_decision(stops, all=False)
-            if stops:
+            has_collapsed = collapse is not None
+            if trainer.strategy.reduce_boolean_decision(has_collapsed, all=False):
                 self.stopped = collapse or "the lens of another rank found a collapse"
                 trainer.should_stop = True
         self.seconds += time.perf_counter() - began + captured.seconds
 
-    def _observe(
-        self, trainer: Any, module: Any, captured: StepCapture, epoch: float
-    ) -> str | None:
+    def _observe(self, trainer: Any, module: Any, captured: StepCapture, epoch: float) -> Any:
         """Measure, write and log; return the text of a new warning of collapse."""
-        assert self._writer is not None
         polarization, views = getattr(module, "polarization", None), getattr(module, "num_crops", 2)
         band = (polarization.lower, polarization.upper) if polarization else None
         seen = self._last = measure(captured, band, views, step=self._last_step, epoch=epoch)
@@ -130,29 +126,15 @@ class Lens(pl.Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Print the time that the lens took."""
-        if self._writer is None or not self.observations:
+        if not self.observations:
             return
         whole = time.perf_counter() - self._began
-        self._writer.add_cost(
-            observations=self.observations, seconds=self.seconds, training_seconds=whole
-        )
-        print(
-            f"Lens: {self.observations} observations, one every {self.interval} steps, took "
-            f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%}): "
-            f"{self._writer.path}",
-            flush=True,
-        )
+        cost = {"observations": self.observations, "seconds": self.seconds}
+        self._writer.add_cost(**cost, training_seconds=whole)
+        taken = f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%})"
+        words = f"{self.observations} observations, one every {self.interval} steps, took {taken}"
+        print(f"Lens: {words}: {self._writer.path}", flush=True)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Stop capturing."""
         self._capturing.close()
-
-
-def _header(module: Any, every: int) -> dict[str, Any]:
-    """Return the first line of the run's file."""
-    cfg = getattr(module, "cfg", None)
-    settings = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else {}
-    header: dict[str, Any] = {"method": type(module).__name__, "settings": settings, "every": every}
-    with suppress(HostNotFoundError):
-        header.update(host=form(), versions=versions())
-    return header

@@ -29,8 +29,6 @@ COUNTERPARTS: dict[str, Callable[..., Tensor]] = {
     "simsiam_loss_func": losses.simsiam_curv_loss_func,
     "wmse_loss_func": losses.byol_curv_loss_func,
 }
-# Arguments of solo-learn's losses that only say how they are computed.
-NOT_OURS = ("simplified",)
 
 
 @dataclass
@@ -63,7 +61,8 @@ def capture(module: Any) -> Iterator[StepCapture]:
         for name, outputs in (("backbone", captured.features), ("projector", captured.projections)):
             part = getattr(module, name, None)
             if isinstance(part, nn.Module):
-                stack.callback(part.register_forward_hook(_collect(outputs)).remove)
+                hook = functools.partial(_collect, outputs)
+                stack.callback(part.register_forward_hook(hook).remove)
         # A method looks its loss up by name in the module that it was written in.
         for source in {sys.modules.get(base.__module__) for base in type(module).__mro__} - {None}:
             for name in COUNTERPARTS.keys() & vars(source).keys():
@@ -71,13 +70,11 @@ def capture(module: Any) -> Iterator[StepCapture]:
         yield captured
 
 
-def _collect(outputs: list[Tensor]) -> Callable[[Any, Any, Any], None]:
-    def remember(_: Any, inputs: Any, output: Any) -> None:
-        # Without gradients it is not part of the step: validation images, for example.
-        if isinstance(output, Tensor) and output.ndim == 2 and torch.is_grad_enabled():
-            outputs.append(output.detach())
-
-    return remember
+def _collect(outputs: list[Tensor], module: Any, inputs: Any, output: Any) -> None:
+    """Remember what a part of the method returns."""
+    # Without gradients it is not part of the step: validation images, for example.
+    if isinstance(output, Tensor) and output.ndim == 2 and torch.is_grad_enabled():
+        outputs.append(output.detach())
 
 
 def _reported(source: Any, name: str, captured: StepCapture) -> Callable[..., Tensor]:
@@ -87,10 +84,11 @@ def _reported(source: Any, name: str, captured: StepCapture) -> Callable[..., Te
     @functools.wraps(loss)
     def reported(*args: Any, **kwargs: Any) -> Tensor:
         value: Tensor = loss(*args, **kwargs)
+        kwargs.pop("simplified", None)  # only says how theirs is computed
         began = time.perf_counter()
         # A loss of the same name with other arguments is not the one that ours equals.
         with torch.no_grad(), suppress(TypeError, ValueError):
-            ours(*args, **{key: item for key, item in kwargs.items() if key not in NOT_OURS})
+            ours(*args, **kwargs)
         captured.seconds += time.perf_counter() - began
         return value
 

@@ -6,32 +6,39 @@ python -m solo_margins.lens curves margins.angular=0.5 margins.subtractive=0.2 t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import torch
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
+from torch import Tensor
 
 from solo_margins.config import read
 from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
-from solo_margins.lens.curves import Series
 from solo_margins.losses import Margins
 from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, Range, require_number
-from solo_margins.losses.margins import FIELDS
+from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 ENDINGS = (".png", ".pdf", ".svg")
 KEYS = (*(f"margins.{name}" for name in FIELDS), "temperature", "q", "degrees", "output")
-STYLE: dict[Any, Any] = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
-STYLE |= {"axes.spines.right": False, "axes.spines.top": False}
-STYLE |= {"axes.titlesize": 11, "legend.fontsize": 9}
+# Those of the margins paper (§5.3).
+CURVATURES = (1 / 3, 0.5, 0.7, 1.0, 1.5, 2.5, 5.0, math.inf)
+ATTENUATIONS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+STYLE: dict[Any, Any] = {"axes.grid": True, "grid.alpha": 0.3, "legend.fontsize": 9}
 PLAIN, CHOSEN, SECOND = "#6b7280", "#c2410c", "#1d4ed8"
-DASHED = {"color": PLAIN, "linestyle": "--"}
-HEADING = {"fontsize": 13, "weight": "bold"}
-ABOVE = 24  # points between a title and its plot, for the legend
+WITHOUT = {"color": PLAIN, "linestyle": "--", "linewidth": 1.8, "label": "no margins"}
+WITH = {"color": CHOSEN, "linewidth": 2.4, "label": "these margins"}
+DEGREES, BY_ANGLE = curves.ANGLES.rad2deg(), "angle θ of the positive, degrees"
+BY_PROBABILITY = "probability q of the positive, without margins"
+
+# What is drawn against angles or probabilities, and how the line looks.
+Line = tuple[Tensor, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,15 @@ class CurveSettings:
     """
 
     margins: Margins = field(default_factory=Margins)
-    temperature: float = curves.TEMPERATURE
+    temperature: float = 0.2
     q: float = 0.5
     degrees: float = 60.0
     output: Path = Path("lens_curves.png")
+
+    @property
+    def angle(self) -> Tensor:
+        """The positive's angle in plots against the probability, in radians."""
+        return torch.tensor(math.radians(self.degrees), dtype=torch.float64)
 
     def __post_init__(self) -> None:
         require_number("temperature", self.temperature, POSITIVE)
@@ -75,20 +87,16 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
         ...
         ValueError: margins.angular must be a number in [0, π], got 4
     """
-    settings: dict[str, Any] = {}
-    numbers = []
     for argument in arguments:
-        key, is_setting, text = argument.partition("=")
+        key, is_setting, _ = argument.partition("=")
         if not is_setting or key not in KEYS:
             keys = ", ".join(KEYS)
             raise ValueError(f"{argument!r} is not key=value with one of the keys {keys}.")
-        if key == "output":
-            settings[key] = output_path(text, ENDINGS)
-        else:
-            numbers.append(argument)
-    cfg = OmegaConf.from_dotlist(numbers)
-    settings["margins"] = read(cfg, "margins", Margins)
-    settings.update({key: cfg[key] for key in ("temperature", "q", "degrees") if key in cfg})
+    files = [argument for argument in arguments if argument.startswith("output=")]
+    settings: Any = OmegaConf.from_dotlist([one for one in arguments if one not in files])
+    settings = {**settings, "margins": read(settings, "margins", Margins)}
+    for file in files:
+        settings["output"] = output_path(file.removeprefix("output="), ENDINGS)
     return CurveSettings(**settings)
 
 
@@ -96,148 +104,117 @@ def draw_curves(arguments: Sequence[str]) -> Path:
     """Draw the figure that ``key=value`` arguments describe, and return its path."""
     settings = parse(arguments)
     with matplotlib.rc_context(STYLE), complete_file(settings.output) as unfinished:
-        _figure(settings).savefig(unfinished, dpi=110)
+        figure: Any = Figure(figsize=(16, 12.2), layout="constrained")
+        title = f"{curves.described(settings.margins)}   (τ = {settings.temperature:g})"
+        figure.suptitle(title, fontsize=15, weight="bold")
+        axes = list(figure.subplot_mosaic("abcd;efgh;iijj").values())
+        _gradients(figure, axes[:4], settings)
+        _factors(axes[4:8], settings)
+        _families(axes[8:], settings)
+        figure.savefig(unfinished, dpi=110)
     return settings.output
 
 
-def _figure(settings: CurveSettings) -> Any:
-    figure: Any = Figure(figsize=(16, 12.2), layout="constrained")
-    figure.get_layout_engine().set(wspace=0.05)
-    rows = figure.subfigures(3, 1, height_ratios=(1, 1, 1.15), hspace=0.04)
-    title = f"{curves.described(settings.margins)}   (τ = {settings.temperature:g})"
-    figure.suptitle(title, fontsize=15, weight="bold")
-    for row, draw in zip(rows, (_gradients, _factors, _families), strict=True):
-        draw(row, settings)
-    return figure
+def _plot(axis: Any, title: str, ylabel: str, x: Tensor, xlabel: str, *lines: Line) -> None:
+    """Draw lines against angles or probabilities, with title, axis labels and legend."""
+    for y, look in lines:
+        axis.plot(x.numpy(), y.numpy(), **look)
+    limits: Any = {"xlim": (0, 180), "xticks": range(0, 181, 30)} if x[-1] > 1 else {"xlim": (0, 1)}
+    axis.set(title=title, ylabel=ylabel, xlabel=xlabel, **limits)
+    axis.legend()
 
 
-def _plot(
-    axis: Any, title: str, ylabel: str, by_angle: bool, *lines: tuple[Series, dict[str, Any]]
-) -> None:
-    """Draw lines against the angle or the probability, with title and axis labels."""
-    for series, look in lines:
-        axis.plot(series.x.numpy(), series.y.numpy(), **{"color": CHOSEN, "linewidth": 2.4, **look})
-    axis.set_title(title, pad=ABOVE)
-    axis.set_ylabel(ylabel)
-    if by_angle:
-        axis.set(xlabel="angle θ of the positive, degrees", xlim=(0, 180))
-        axis.set_xticks(range(0, 181, 30))
-    else:
-        axis.set(xlabel="probability q of the positive, without margins", xlim=(0, 1))
-
-
-def _legend_above(axis: Any, **look: Any) -> None:
-    layout = {"ncols": 2, "borderaxespad": 0.2, "columnspacing": 1.2, "handlelength": 1.8}
-    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), **layout, **look)
-
-
-def _gradients(row: Any, settings: CurveSettings) -> None:
-    row.suptitle("The gradient of a positive (Fig. 1 of the paper)", **HEADING)
-    by_angle, by_probability, *maps = row.subplots(1, 4, width_ratios=(1, 1, 1.12, 1.12))
-    tau, size = settings.temperature, "|∂L/∂θ|, 1/rad"
-    at_q = f"gradient against angle, q = {settings.q:g}"
-    at_angle = f"gradient against probability, θ = {settings.degrees:g}°"
-    for margins, look, axis in (
-        (Margins(), {**DASHED, "linewidth": 1.8, "label": "no margins"}, maps[0]),
-        (settings.margins, {"label": "these margins"}, maps[1]),
-    ):
-        series = curves.gradient_by_angle(margins, settings.q, tau)
-        _plot(by_angle, at_q, size, True, (series, look))
-        series = curves.gradient_by_probability(margins, settings.degrees, tau)
-        _plot(by_probability, at_angle, size, False, (series, look))
-        gradient = curves.gradient_map(margins, tau)[2].numpy()
-        mesh = axis.imshow(gradient, origin="lower", extent=(0, 180, 0, 1), aspect="auto")
+def _gradients(figure: Any, axes: Sequence[Any], settings: CurveSettings) -> None:
+    """Draw the gradient of a positive (Fig. 1 of the paper)."""
+    angle, q, size = curves.ANGLES, curves.PROBABILITIES, "|∂L/∂θ|, 1/rad"
+    by_angle, by_probability = [], []
+    for margins, look, axis in ((Margins(), WITHOUT, axes[2]), (settings.margins, WITH, axes[3])):
+        gradient = partial(curves.positive_gradient, ContrastSpec(settings.temperature, margins))
+        by_angle.append((gradient(angle, settings.q), look))
+        by_probability.append((gradient(settings.angle, q), look))
+        both = gradient(angle.unsqueeze(0), q.unsqueeze(1)).numpy()
+        mesh = axis.imshow(both, origin="lower", extent=(0, 180, 0, 1), aspect="auto")
+        axis.set(title=f"gradient, {look['label']}", xlabel=BY_ANGLE, ylabel="probability q")
         axis.grid(False)
-        _plot(axis, f"gradient, {look['label']}", "probability q", True)
-        row.colorbar(mesh, ax=axis, pad=0.02).set_label(size)
-    for axis in (by_angle, by_probability):
-        axis.set_ylim(bottom=0)
-        _legend_above(axis)
+        figure.colorbar(mesh, ax=axis, pad=0.02).set_label(size)
+    title = f"gradient of a positive (Fig. 1), q = {settings.q:g}"
+    _plot(axes[0], title, size, DEGREES, BY_ANGLE, *by_angle)
+    title = f"gradient of a positive (Fig. 1), θ = {settings.degrees:g}°"
+    _plot(axes[1], title, size, q, BY_PROBABILITY, *by_probability)
 
 
-def _factors(row: Any, settings: CurveSettings) -> None:
-    row.suptitle("The factors that margins multiply gradients by (Fig. 2, Eq. 12)", **HEADING)
-    weight, slope, probability, total = axes = row.subplots(1, 4)
-    margins, tau, degrees = settings.margins, settings.temperature, settings.degrees
-    by_angle = curves.weight_by_angle(margins)
-    _plot(weight, "scale of positives, s · curve(θ)", "factor", True, (by_angle, {}))
-    weight.set_ylim(0, 1.08 * max(1.0, margins.positive_scale))
-    for axis, title, ratio in (
-        (slope, "slope, sin(θ + m₁) / sin θ", curves.slope_ratio(margins)),
-        (total, f"all together, q = {settings.q:g}", curves.total_ratio(margins, settings.q, tau)),
+def _factors(axes: Sequence[Any], settings: CurveSettings) -> None:
+    """Draw the factors that margins multiply gradients by (Fig. 2, Eq. 12)."""
+    margins, spec = settings.margins, ContrastSpec(settings.temperature, settings.margins)
+    # The slope diverges at the angles 0 and π, the ratio of probabilities at 1.
+    angle, q = curves.ANGLES[1:-1], curves.PROBABILITIES[:-1]
+    all_together = curves.total_ratio(spec, angle, settings.q)
+    for axis, title, factor in (
+        (axes[0], "scale of positives (Fig. 2), s · curve(θ)", margins.angle_weight(angle)),
+        (axes[1], "slope (Fig. 2), sin(θ + m₁) / sin θ", curves.slope_ratio(margins, angle)),
+        (axes[3], f"all factors together (Eq. 12), q = {settings.q:g}", all_together),
     ):
-        _plot(axis, title, "", True, (ratio, {}))
-        _cut_off_ends(axis, ratio)
-    positive = curves.probability_ratio(margins, degrees, tau)
-    negative = curves.probability_ratio(margins, degrees, tau, of_negatives=True)
+        lines = ((factor, WITH), (torch.ones_like(factor), WITHOUT))
+        _plot(axis, title, "factor", DEGREES[1:-1], BY_ANGLE, *lines)
+        _cut_off_ends(axis, factor[9:-9])
+    positive, negative = curves.probability_ratios(spec, settings.angle, q)
     dashed = {"color": SECOND, "linestyle": (0, (4, 3)), "linewidth": 1.8}
-    lines = (
-        (positive, {"label": "positive: (1 − q′) / (1 − q)"}),
-        (negative, {"label": "negatives: q′ⱼ / qⱼ", **dashed}),
+    of_probability = (
+        (positive, {**WITH, "label": "positive: (1 − q′) / (1 − q)"}),
+        (negative, {**dashed, "label": "negatives: q′ⱼ / qⱼ"}),
+        (torch.ones_like(q), WITHOUT),
     )
-    _plot(probability, f"probability at θ = {degrees:g}°", "", False, *lines)
-    _legend_above(probability, fontsize=8)
-    largest = max(float(positive.y.max()), float(negative.y.max()))
-    if largest > 20:
-        probability.set_yscale("log")
-        probability.yaxis.set_major_formatter("{x:g}")
-    else:
-        probability.set_ylim(0, 1.08 * max(1.0, largest))
-    for axis in axes:
-        axis.axhline(1.0, **DASHED, linewidth=1.4)
-        if axis is not probability:
-            look = {"ha": "right", "fontsize": 9, "color": PLAIN, "textcoords": "offset points"}
-            position = {"xytext": (0, 3), "xycoords": ("axes fraction", "data")}
-            axis.annotate("no margins", (0.99, 1.0), **position, **look)
+    title = f"probability (Fig. 2), θ = {settings.degrees:g}°"
+    _plot(axes[2], title, "factor", q, BY_PROBABILITY, *of_probability)
+    if max(positive.max(), negative.max()) > 20:
+        axes[2].set_yscale("log")
+        axes[2].yaxis.set_major_formatter("{x:g}")
 
 
-def _cut_off_ends(axis: Any, series: Series) -> None:
-    """Limit the axis to values away from the angles 0 and π, where a ratio diverges."""
-    inner = series.y[(series.x >= 10.0) & (series.x <= 170.0)]
+def _cut_off_ends(axis: Any, inner: Tensor) -> None:
+    """Limit the axis to 0, 1 and values away from the angles 0 and π, where a ratio diverges."""
     inner = inner[inner.isfinite()]
     if len(inner) == 0:
         words = "without margins there is\nno gradient to multiply"
         axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes)
         return
     low, high = min(0.0, float(inner.min())), max(1.0, float(inner.max()))
-    axis.set_ylim(low - (0.05 * (high - low) if low < 0 else 0.0), high + 0.08 * (high - low))
+    axis.set_ylim(1.05 * low, high + 0.08 * (high - low))
 
 
-def _family(family: Mapping[float, Series], symbol: str, chosen: float, off: float) -> list[Any]:
-    """Return the lines of a family of curves, the chosen one on top."""
-    lines = []
-    for number, (value, series) in enumerate(family.items()):
-        colour = matplotlib.colormaps["viridis"](0.9 * number / (len(family) - 1))
-        look = {"color": colour, "linewidth": 1.4, "alpha": 0.8}
-        label = f"{symbol} = " + f"{value:.3g}".replace("inf", "∞") + ", off" * (value == off)
+def family(
+    margins: Margins, name: str, others: Sequence[float], effect: Callable[[Margins], Tensor]
+) -> list[Line]:
+    """Return the lines of an effect for other values of a margin too, the chosen one on top."""
+    chosen, lines = getattr(margins, name), []
+    values = sorted({*others, chosen})
+    for number, value in enumerate(values):
+        colour = matplotlib.colormaps["viridis"](0.9 * number / (len(values) - 1))
+        look: dict[str, Any] = {"color": colour, "linewidth": 1.4, "alpha": 0.8}
+        label = f"{curves.SYMBOLS[name]} = {value:.3g}".replace("inf", "∞")
+        label += ", off" * (value == getattr(Margins, name))
         if value == chosen:
-            look, label = {"linewidth": 3.2, "zorder": 3}, f"{label} (chosen)"
-        lines.append((series, {**look, "label": label}))
+            label += " (chosen)"
+            look = {"color": CHOSEN, "linewidth": 3.2, "zorder": 3}
+        lines.append((effect(replace(margins, **{name: value})), {**look, "label": label}))
     return lines
 
 
-def _families(row: Any, settings: CurveSettings) -> None:
+def _families(axes: Sequence[Any], settings: CurveSettings) -> None:
     """Draw the effect of other values of curvature and attenuation."""
-    margins = settings.margins
-    by_angle, by_probability = row.subplots(1, 2)
-    title = "Weight of a positive by its angle, for several curvatures c (Eq. 18)"
-    family = _family(curves.weights_by_curvature(margins), "c", margins.curvature, math.inf)
-    _plot(by_angle, title, "weight s · curve(θ)", True, *family)
-    by_angle.set_ylim(0, 1.08 * margins.positive_scale)
-    title = "Attenuation 1 / (1 − αq) by probability, for several α (Eq. 20, 21)"
-    family = _family(curves.attenuations_by_strength(margins), "α", margins.attenuation, 0.0)
+    margins, angle, q = settings.margins, curves.ANGLES, curves.PROBABILITIES[:-1]
+    title = "weight of a positive for several curvatures c (Eq. 18)"
+    lines = family(margins, "curvature", CURVATURES, lambda each: each.angle_weight(angle))
+    _plot(axes[0], title, "weight s · curve(θ)", DEGREES, BY_ANGLE, *lines)
+    attenuation = partial(Margins.attenuation_factor, complement=1.0 - q)
+    lines = family(margins, "attenuation", ATTENUATIONS, attenuation)
     if margins.subtractive > 0.0:
         alpha = -math.expm1(-margins.subtractive / settings.temperature)
         label = f"m₂ = {margins.subtractive:g} acts as α = {alpha:.3g} (Eq. 14)"
         look = {"color": SECOND, "linestyle": ":", "linewidth": 2.6, "label": label}
-        equivalent = replace(margins, attenuation=alpha)
-        family.append((curves.attenuation_by_probability(equivalent), look))
-    _plot(by_probability, title, "factor", False, *family)
+        lines.append((attenuation(replace(margins, attenuation=alpha)), look))
+    title = "attenuation 1 / (1 − αq) for several α (Eq. 20, 21)"
     # With margins on, the q of Eq. 20 is that with margins.
-    by_probability.set(xlabel="probability q of the positive", yscale="log", ylim=(0.9, 100))
-    ticks = [1, 2, 5, 10, 20, 50, 100]
-    by_probability.set_yticks(ticks, [str(tick) for tick in ticks])
-    by_probability.minorticks_off()
-    for axis in (by_angle, by_probability):
-        axis.set_title(axis.get_title(), pad=6)
-        axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    _plot(axes[1], title, "factor", q, "probability q of the positive", *lines)
+    axes[1].set(yscale="log", ylim=(0.9, 100), yticks=(1, 2, 5, 10, 20, 50, 100))
+    axes[1].yaxis.set_major_formatter("{x:g}")

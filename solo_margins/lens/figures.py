@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,21 +18,14 @@ from plotly.subplots import make_subplots
 from solo_margins.lens import curves
 from solo_margins.lens.records import HISTOGRAMS, Histogram
 from solo_margins.lens.runs import ReportedRun
-from solo_margins.logged_metrics import ACCURACIES
 from solo_margins.losses import Margins
+from solo_margins.losses.margins import ContrastSpec
 
 MOST_POINTS = 1000  # of a line; a screen shows no more
 MOST_STEPS = 120  # of the slider
 FEW_POINTS = 25  # of a line with markers
-CURVE_POINTS = 91
-CURVES: dict[str, Callable[[Margins, float], curves.Series]] = {
-    "weight": lambda margins, tau: curves.weight_by_angle(margins, CURVE_POINTS),
-    # Without a temperature there are no negatives, and q has no meaning.
-    "gradient": lambda margins, tau: curves.gradient_by_angle(
-        margins, 0.5, tau or 1.0, CURVE_POINTS, negatives_weight=float(tau > 0)
-    ),
-    "attenuation": lambda margins, tau: curves.attenuation_by_probability(margins, CURVE_POINTS),
-}
+Point = tuple[float, float]
+ANGLES, PROBABILITIES = curves.ANGLES[::2], curves.PROBABILITIES[:-1:2]
 
 
 @dataclass(frozen=True)
@@ -48,20 +41,14 @@ def sections(runs: Sequence[ReportedRun]) -> dict[str, list[Plot]]:
     """Return the plots that have data, by the titles of their sections."""
     file = Path(__file__).with_name("report_plots.yaml")
     listed: Any = OmegaConf.to_container(OmegaConf.load(file))
-    plots = {"Accuracy": [_accuracy(runs, column) for column in ACCURACIES]}
-    plots["Distributions over time"] = [_distributions(runs)]
-    for section, of_section in listed.items():
-        plots[section] = [
-            (_margin_curve if "curve" in plot else _over_steps)(runs, title, **plot)
-            for title, plot in of_section.items()
-        ]
-    shown = {section: [plot for plot in some if plot] for section, some in plots.items()}
-    return {section: some for section, some in shown.items() if some}
-
-
-def plain_label(text: str) -> str:
-    """Return text escaped for plotly, whose labels are HTML."""
-    return html.escape(text if len(text) <= 60 else f"{text[:59]}…", quote=False)
+    shown: dict[str, list[Plot]] = {}
+    for section, plots in listed.items():
+        for title, plot in plots.items():
+            is_slider = plot.get("of") == "histograms"
+            figure = _distributions(runs) if is_slider else _over_runs(runs, plot)
+            if figure is not None:
+                shown.setdefault(section, []).append(Plot(title, plot["about"], figure))
+    return shown
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
@@ -76,68 +63,66 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
     return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
 
 
-def _line(
-    run: ReportedRun,
-    points: Iterable[tuple[float, float]],
-    is_second: bool = False,
-    width: float = 2,
-) -> go.Scatter:
+def _line(run: ReportedRun, points: Iterable[Point], is_second: bool = False) -> go.Scatter:
     """Return a line in the colour of its run; a second line of the run is dotted."""
     x, y = zip(*thinned(list(points), MOST_POINTS), strict=True)
-    return go.Scatter(
-        x=x,
-        y=y,
-        name=plain_label(run.label),
-        legendgroup=str(run.folder),
-        showlegend=not is_second,
-        line={"color": run.colour, "dash": "dot" if is_second else "solid", "width": width},
-        mode="lines+markers" if len(x) <= FEW_POINTS else "lines",
-        hovertemplate="%{y:.4g}",
-    )
+    label = run.label if len(run.label) <= 60 else f"{run.label[:59]}…"
+    # Labels of plotly are HTML.
+    line = go.Scatter(x=x, y=y, name=html.escape(label, quote=False), hovertemplate="%{y:.4g}")
+    line.line = {"color": run.colour, "dash": "dot" if is_second else "solid"}
+    mode = "lines+markers" if len(x) <= FEW_POINTS else "lines"
+    return line.update(mode=mode, legendgroup=str(run.folder), showlegend=not is_second)
 
 
-def _plot(title: str, about: str, lines: Any, x: str, y: str, **axis: Any) -> Plot | None:
-    """Return a plot of lines, or None without lines."""
-    if not lines:
-        return None
+def _curve(name: str, margins: Margins | None, temperature: float) -> list[Point]:
+    """Return a curve of margins; those without a temperature have no negatives."""
+    if margins is None or (name == "attenuation" and not temperature):
+        return []
+    x, y = ANGLES.rad2deg(), margins.angle_weight(ANGLES)
+    if name == "gradient":
+        # Without negatives q has no meaning.
+        spec = ContrastSpec(temperature or 1.0, margins, float(temperature > 0))
+        y = curves.positive_gradient(spec, ANGLES, 0.5)
+    elif name == "attenuation":
+        x, y = PROBABILITIES, margins.attenuation_factor(1.0 - PROBABILITIES)
+    return list(zip(x.tolist(), y.tolist(), strict=True))
+
+
+def _points(run: ReportedRun, of: str, name: str) -> list[Point]:
+    """Return what a plot shows of a run."""
+    if of == "accuracies":
+        return sorted(run.accuracies.get(name, {}).items())
+    if of == "curves":
+        return _curve(name, run.margins, run.temperature)
+    values = [(seen.step, getattr(seen, of).get(name)) for seen in run.lens.observations]
+    return [(step, value) for step, value in values if isinstance(value, (int, float))]
+
+
+def _over_runs(runs: Sequence[ReportedRun], plot: dict[str, Any]) -> go.Figure | None:
+    """Return lines of each run as the YAML file describes them, or None without data."""
+    of, quantities, factor = plot.get("of", "scalars"), plot["quantities"], plot.get("factor", 1.0)
+    lines, temperatures = [], set()
+    for name, run in product(quantities, runs):
+        points = [(place, factor * value) for place, value in _points(run, of, name)]
+        if any(math.isfinite(value) for _, value in points):
+            lines.append(_line(run, points, is_second=name != quantities[0]))
+            temperatures.add(run.temperature)
+    if not lines or (of == "margins" and all(len(set(line.y)) == 1 for line in lines)):
+        return None  # nothing is known, or the margin is not scheduled
+    if of == "curves":
+        # Lines of equal settings coincide: the lower ones are thicker and stay visible.
+        for number, line in enumerate(lines):
+            line.line.width = 2 * (len(lines) - number)
+        if len(temperatures) == 1:
+            places, plain = zip(*_curve(quantities[0], Margins(), *temperatures), strict=True)
+            grey = {"color": "grey", "dash": "dash"}
+            lines.append(go.Scatter(x=places, y=plain, name="no margins", line=grey))
     figure = go.Figure(lines, {"template": "none"})
-    figure.update_xaxes(title=x)
-    figure.update_yaxes(title=y, **axis)
-    return Plot(title, about, figure)
+    figure.update_xaxes(title=plot.get("x", "optimiser step"))
+    return figure.update_yaxes(title=plot["unit"], **plot.get("axis", {}))
 
 
-def _accuracy(runs: Sequence[ReportedRun], column: str) -> Plot | None:
-    logged = [(run, run.accuracies[column]) for run in runs if run.accuracies.get(column)]
-    lines = [_line(run, sorted(values.items())) for run, values in logged]
-    title, about = f"Validation accuracy, {ACCURACIES[column]}", f"Column {column} of the logs."
-    return _plot(title, about, lines, "epoch", "accuracy, %")
-
-
-def _over_steps(
-    runs: Sequence[ReportedRun],
-    title: str,
-    quantities: Sequence[str],
-    unit: str,
-    about: str = "",
-    factor: float = 1.0,
-    axis: dict[str, Any] | None = None,
-    margin: bool = False,
-) -> Plot | None:
-    """Return a plot of quantities over steps; the arguments are those of the YAML file."""
-    part = "margins" if margin else "scalars"
-    lines = []
-    for name in quantities:
-        for run in runs:
-            values = [(seen.step, getattr(seen, part).get(name)) for seen in run.lens.observations]
-            points = [(step, factor * y) for step, y in values if isinstance(y, (int, float))]
-            if any(math.isfinite(y) for _, y in points):
-                lines.append(_line(run, points, is_second=name != quantities[0]))
-    if margin and all(len(set(line.y)) == 1 for line in lines):
-        return None  # it is not scheduled
-    return _plot(title, about, lines, "optimiser step", unit, **(axis or {}))
-
-
-def _distributions(runs: Sequence[ReportedRun]) -> Plot | None:
+def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
     """Return the histograms, with a slider over the steps of all runs."""
     observations = [seen for run in runs for seen in run.lens.observations]
     names = {name for seen in observations for name in seen.histograms}
@@ -164,42 +149,21 @@ def _distributions(runs: Sequence[ReportedRun]) -> Plot | None:
             line.update(fill="tozeroy" if line.showlegend else "none")
             line.showlegend = line.showlegend and row == 1
             figure.add_trace(line, row=row, col=1)
-    about = "Each run shows its last observation up to the slider's step. Dotted: negatives."
     for run in runs if "distance" in names else ():
         if band := run.band():
             shade = {"fillcolor": run.colour, "opacity": 0.12, "line_width": 0}
             figure.add_vrect(*band, row=len(panels), col=1, **shade)
-            about += f" Shaded: the polarization band, {band[0]:g} to {band[1]:g}."
     figure.update_yaxes(title="share, %", rangemode="tozero")
     moves = [
         {"label": str(step), "method": "restyle", "args": [{"y": of_step}]}
         for step, of_step in shares.items()
     ]
     slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
-    figure.update_layout(template="none", height=230 * len(panels) + 110, sliders=[slider])
-    return Plot("Angles, probabilities and distances", about, figure)
+    height = 230 * len(panels) + 110
+    return figure.update_layout(template="none", height=height, sliders=[slider])
 
 
 def _shares(histogram: Histogram) -> list[float]:
     """Return the share of each bin in percent, the last one twice to end the line."""
     shares = [round(100.0 * count / max(1, histogram.total), 3) for count in histogram.counts]
     return [*shares, shares[-1]]
-
-
-def _margin_curve(
-    runs: Sequence[ReportedRun], title: str, curve: str, x: str, unit: str, about: str
-) -> Plot | None:
-    """Return a curve of each run's margins; the arguments are those of the YAML file."""
-    known = [(run, run.margins, run.number("temperature") or 0.0) for run in runs if run.margins]
-    known = [one for one in known if one[2] or curve != "attenuation"]
-    lines = []
-    for number, (run, margins, tau) in enumerate(known):
-        series = CURVES[curve](margins, tau)
-        points = zip(series.x.tolist(), series.y.tolist(), strict=True)
-        # Lines of equal settings coincide: the lower ones are thicker and stay visible.
-        lines.append(_line(run, points, width=2 * (len(known) - number)))
-    if len({tau for _, _, tau in known}) == 1:
-        plain = CURVES[curve](Margins(), known[0][2]).y.tolist()
-        grey = {"color": "grey", "dash": "dash"}
-        lines.append(go.Scatter(x=lines[0].x, y=plain, name="no margins", line=grey))
-    return _plot(title, about, lines, x, unit, rangemode="tozero")

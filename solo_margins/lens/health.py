@@ -22,7 +22,8 @@ EXPLODING = 50.0  # more than twice the largest scale that the margins paper rec
 SATURATED_ROWS = 0.9
 SILENCED_POSITIVES = 0.5
 
-MARGINS = "method_kwargs.margins"
+# Values up to which a margin is not the cause of a collapse, the most likely cause first.
+HARMLESS = {"positive_scale": 1.0, "attenuation": 0.9, "angular": 0.0, "subtractive": 0.0}
 
 
 @dataclass
@@ -56,58 +57,40 @@ class HealthChecks:
     def _problems(self, seen: Observation) -> dict[str, str]:
         """Return the problems of a batch by name; numbers may be absent or NaN."""
         scalars, margins = defaultdict(lambda: math.nan, seen.scalars), Margins(**seen.margins)
-        advice = _less_margin(margins)
-        problems = {}
-
-        loss, chance = scalars["loss"], scalars["chance_loss"]
+        loss, chance, rank = scalars["loss"], scalars["chance_loss"], scalars["effective_rank"]
+        separation, scale = scalars["angle_separation"], scalars["effective_scale"]
+        saturated, silenced = scalars["saturated_q"], scalars["silenced_positives"]
         # With a margin the loss at chance is higher than log N.
-        if loss > NEAR_CHANCE * chance and not (margins.angular or margins.subtractive):
-            images = f"{math.exp(chance):.0f}"
-            problems["collapse_loss"] = (
-                f"the loss is {loss:.2f}, that of guessing among {images} images "
-                f"(log {images} = {chance:.2f}): "
-                f"{advice or 'lower optimizer.lr or lengthen its warm-up'}"
-            )
-        advice = advice or "lower optimizer.lr"
-        rank, highest = scalars["effective_rank"], self._highest_rank
-        if rank < LOW_RANK or rank < LOST_RANK * highest:
-            problems["collapse_rank"] = (
-                f"the effective rank of the features is {rank:.1f}, after {highest:.1f} at its "
-                f"highest: {advice}"
-            )
-        if scalars["angle_separation"] < MERGED:
-            problems["collapse_angles"] = (
-                "positive and negative angles have merged (a positive is closer with probability "
-                f"{scalars['angle_separation']:.2f}): {advice}"
-            )
-        if scalars["effective_scale"] > EXPLODING:
-            if margins.attenuation > 0.0 and margins.positive_scale <= EXPLODING:
-                advice = f"lower {MARGINS}.attenuation (now {margins.attenuation:g})"
-            problems["exploding_scale"] = (
-                "margins multiply the gradient of positives by "
-                f"{scalars['effective_scale']:.0f}: {advice}"
-            )
-        # An attenuation of 1 keeps the gradient alive at saturation.
-        if scalars["saturated_q"] >= SATURATED_ROWS and margins.attenuation < 1.0:
-            problems["saturated_q"] = (
-                f"q is above 0.99 in {scalars['saturated_q']:.0%} of the rows, whose gradient "
-                f"vanishes: raise {MARGINS}.attenuation (now {margins.attenuation:g}) or "
-                "method_kwargs.temperature"
-            )
-        if scalars["silenced_positives"] > SILENCED_POSITIVES:
-            problems["silenced_positives"] = (
-                f"the curve leaves {scalars['silenced_positives']:.0%} of the positives less than "
-                f"a tenth of their gradient: raise {MARGINS}.curvature (now {margins.curvature:g})"
-            )
-        return problems
+        is_at_chance = loss > NEAR_CHANCE * chance and not (margins.angular or margins.subtractive)
+        images = f"{math.exp(chance):.0f}"
 
+        def now(name: str) -> str:
+            return f"method_kwargs.margins.{name} (now {getattr(margins, name):g})"
 
-def _less_margin(margins: Margins) -> str | None:
-    """Return advice to lower a margin, the most likely cause first."""
-    harmless = {"positive_scale": 1.0, "attenuation": 0.9, "angular": 0.0, "subtractive": 0.0}
-    for name, limit in harmless.items():
-        value = getattr(margins, name)
-        if value > limit:
-            schedule = " or ramp it up by a schedule" if name == "positive_scale" else ""
-            return f"lower {MARGINS}.{name} (now {value:g}){schedule}"
-    return None
+        large = [name for name, limit in HARMLESS.items() if getattr(margins, name) > limit]
+        advice = less = "lower optimizer.lr or lengthen its warm-up"
+        if large:
+            advice = less = f"lower {now(large[0])} or ramp it up by a schedule"
+        if margins.attenuation > 0.0 and margins.positive_scale <= EXPLODING:
+            less = f"lower {now('attenuation')}"
+        problems = {
+            "collapse_loss": is_at_chance
+            and f"the loss is {loss:.2f}, that of guessing among {images} images "
+            f"(log {images} = {chance:.2f}): {advice}",
+            "collapse_rank": (rank < LOW_RANK or rank < LOST_RANK * self._highest_rank)
+            and f"the effective rank of the features is {rank:.1f}, after "
+            f"{self._highest_rank:.1f} at its highest: {advice}",
+            "collapse_angles": separation < MERGED
+            and "positive and negative angles have merged (a positive is closer with probability "
+            f"{separation:.2f}): {advice}",
+            "exploding_scale": scale > EXPLODING
+            and f"margins multiply the gradient of positives by {scale:.0f}: {less}",
+            # An attenuation of 1 keeps the gradient alive at saturation.
+            "saturated_q": (saturated >= SATURATED_ROWS and margins.attenuation < 1.0)
+            and f"q is above 0.99 in {saturated:.0%} of the rows, whose gradient vanishes: raise "
+            f"{now('attenuation')} or method_kwargs.temperature",
+            "silenced_positives": silenced > SILENCED_POSITIVES
+            and f"the curve leaves {silenced:.0%} of the positives less than a tenth of their "
+            f"gradient: raise {now('curvature')}",
+        }
+        return {name: text for name, text in problems.items() if text}

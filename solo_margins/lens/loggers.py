@@ -18,10 +18,8 @@ def _kind(logger: Any) -> str:
 
 def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
     """Log all numbers to every logger, and histograms to TensorBoard and Weights & Biases."""
-    numbers = {f"lens/{name}": value for name, value in seen.scalars.items()}
     for logger in loggers:
-        kind = _kind(logger)
-        logger.log_metrics({**numbers, "epoch": int(seen.epoch)}, step=seen.step)
+        kind, logged = _kind(logger), {f"lens/{name}": v for name, v in seen.scalars.items()}
         for name, histogram in seen.histograms.items():
             counts, edges = numpy.array(histogram.counts), numpy.array(histogram.edges)
             if kind == "TensorBoardLogger":
@@ -30,18 +28,27 @@ def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
             elif kind == "WandbLogger":
                 import wandb
 
-                counted = wandb.Histogram(np_histogram=(counts, edges))
-                logger.log_metrics({f"lens/{name}_histogram": counted}, step=seen.step)
+                logged[f"lens/{name}_histogram"] = wandb.Histogram(np_histogram=(counts, edges))
+        logger.log_metrics({**logged, "epoch": int(seen.epoch)}, step=seen.step)
 
 
 def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> None:
-    """Draw an observation for loggers that store images, if matplotlib is installed."""
+    """Draw the histograms for loggers that store images, if matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         return
     for logger in filter(_kind, loggers):
-        figure = draw(Figure(figsize=(10, 3), layout="tight"), seen, band)
+        figure: Any = Figure(figsize=(10, 3), layout="tight")
+        figure.suptitle(f"step {seen.step}")
+        axes = figure.subplots(1, len(HISTOGRAMS))
+        for axis, (title, names, _, unit) in zip(axes, HISTOGRAMS, strict=True):
+            axis.set(xlabel=title, ylabel="share")
+            for histogram in (seen.histograms[name] for name in names if name in seen.histograms):
+                shares = numpy.array(histogram.counts) / max(1, histogram.total)
+                axis.stairs(shares, unit * numpy.array(histogram.edges), fill=True, alpha=0.5)
+        if band is not None:
+            axes[-1].axvspan(band.lower, band.upper, alpha=0.2)
         if _kind(logger) == "TensorBoardLogger":
             logger.experiment.add_figure("lens/angles", figure, global_step=seen.step)
         else:
@@ -49,19 +56,3 @@ def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> N
             import wandb
 
             logger.log_metrics({"lens/angles": wandb.Image(figure)}, step=seen.step)
-
-
-def draw(figure: Any, seen: Observation, band: Any = None) -> Any:
-    """Draw the histograms of an observation side by side and return the figure."""
-    axes = figure.subplots(1, len(HISTOGRAMS))
-    for axis, (title, names, _, unit) in zip(axes, HISTOGRAMS, strict=True):
-        axis.set(xlabel=title, ylabel="share")
-        for name in names:
-            if name in seen.histograms:
-                counts, edges = seen.histograms[name].counts, seen.histograms[name].edges
-                shares = numpy.array(counts) / max(1, sum(counts))
-                axis.stairs(shares, unit * numpy.array(edges), fill=True, alpha=0.5)
-    if band is not None:
-        axes[-1].axvspan(band.lower, band.upper, alpha=0.2)
-    figure.suptitle(f"step {seen.step}")
-    return figure

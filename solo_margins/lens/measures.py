@@ -25,33 +25,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from solo_margins.lens.capture import StepCapture
-from solo_margins.lens.gradients import AngleGradients, angle_gradients
 from solo_margins.lens.records import Histogram, Observation
+from solo_margins.losses import Margins
+from solo_margins.losses.capture import Captured, CapturedPairs
 from solo_margins.losses.engine.geometry import unit_vectors
+from solo_margins.losses.engine.positives import diagonal_positives
+from solo_margins.losses.margins import ContrastSpec
+from solo_margins.losses.plain import row_losses
 
 BINS = 60
 # Rows that are measured: enough for a histogram, few enough not to slow training down.
 MAX_ROWS = 256
+# Entries of the matrix of cosines, which autograd holds several times: fewer rows of a long queue.
+MOST_PAIRS = 2**21
 SATURATED = 0.99
 SILENCED = 0.1
+# What is measured of rows and pairs, but not averaged.
+NOT_AVERAGED = ("positive", "negative", "positive_plain", "negative_plain", "curve", "candidates")
+Band = tuple[float, float] | None
+# Histograms of measured pairs and rows, which begin at 0, and where they end.
+HIGHEST = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
 
 
 @torch.no_grad()
 def measure(
-    captured: StepCapture,
-    band: tuple[float, float] | None = None,
-    views: int = 2,
-    max_rows: int = MAX_ROWS,
-    bins: int = BINS,
-    step: int = 0,
-    epoch: float = 0.0,
+    captured: StepCapture, band: Band = None, views: int = 2, step: int = 0, epoch: float = 0.0
 ) -> Observation:
     """Return the measurements of a step; what was not captured is left out.
 
@@ -60,20 +65,17 @@ def measure(
         band: lower and upper end of the polarization's band.
         views: number of views that the student projects; if a step projects a view more than
             once, the last projection is used.
-        max_rows: measured rows of each comparison, of projections and of features.
-        bins: bins of every histogram.
         step: optimiser steps taken before.
         epoch: epochs trained before.
     """
     seen = Observation(step, epoch, scalars={})
     if captured.compared:
-        share = max(1, max_rows // len(captured.compared))
-        _add_gradients(seen, [angle_gradients(one, share) for one in captured.compared], bins)
+        _add_gradients(seen, captured)
     if captured.projections:
-        projections = _evenly(torch.cat(captured.projections[-views:]), max_rows)
-        _add_distances(seen, projections, band, bins)
+        projections = _evenly(torch.cat(captured.projections[-views:]), MAX_ROWS)
+        _add_distances(seen, projections, band)
     if captured.features:
-        features = _evenly(torch.cat(captured.features), 2 * max_rows)
+        features = _evenly(torch.cat(captured.features), 2 * MAX_ROWS)
         seen.scalars["effective_rank"] = effective_rank(features)
         seen.scalars["feature_width"] = float(min(features.shape))
     return seen
@@ -81,52 +83,109 @@ def measure(
 
 def _evenly(vectors: Tensor, rows: int) -> Tensor:
     """Return at most ``rows`` rows, evenly spaced, so that every view is included."""
-    if len(vectors) <= rows:
-        return vectors
-    indices = torch.linspace(0, len(vectors) - 1, rows, device=vectors.device).round().long()
-    return vectors[indices]
+    count = min(rows, len(vectors))
+    indices = torch.linspace(0, len(vectors) - 1, count, device=vectors.device)
+    return vectors[indices.round().long()]
 
 
-def _add_gradients(seen: Observation, gradients: Sequence[AngleGradients], bins: int) -> None:
-    def joined(name: str) -> Tensor:
-        return torch.cat([getattr(one, name).reshape(-1) for one in gradients])
-
-    q, positive, negative = joined("q"), joined("positive_angle"), joined("negative_angle")
-    highest = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
-    loss, positive_term = joined("loss"), joined("positive_term")
-    for name, values in {
-        "loss": loss,
-        "loss_positive": positive_term,
-        "loss_negative": loss - positive_term,
-        "positive_angle": positive,
-        "negative_angle": negative,
-        "alignment": 2.0 - 2.0 * positive.cos(),
-        "q": q,
-        "saturated_q": q > SATURATED,
-        "silenced_positives": joined("curve") < SILENCED,
-    }.items():
-        if len(values):
+def _add_gradients(seen: Observation, captured: StepCapture) -> None:
+    share = max(1, MAX_ROWS // len(captured.compared))
+    parts = [angle_gradients(one, share) for one in captured.compared]
+    joined = {name: torch.cat([part[name].reshape(-1) for part in parts]) for name in parts[0]}
+    for name, values in joined.items():
+        if name not in NOT_AVERAGED and len(values):
             seen.scalars[name] = (values * 1.0).mean().item()
-            if name in highest:
-                seen.histograms[name] = Histogram.of(values, 0.0, highest[name], bins)
-    if len(positive) and len(negative):
-        seen.scalars["angle_separation"] = separation(positive, negative)
-    with_margins, plain, negatives, plain_negatives = (
-        joined(name).sum().item()
-        for name in ("positive", "positive_plain", "negative_sum", "negative_sum_plain")
-    )
+            if name in HIGHEST:
+                seen.histograms[name] = Histogram.of(values, 0.0, HIGHEST[name], BINS)
+    if {"positive_angle", "negative_angle"} <= seen.histograms.keys():
+        angles = joined["positive_angle"], joined["negative_angle"]
+        seen.scalars["angle_separation"] = separation(*angles)
+    total = {name: values.sum().item() for name, values in joined.items()}
+    plain, plain_negative = total["positive_plain"], total["negative_plain"]
     for name, part, whole in (
-        ("positive_gradient_share", with_margins, with_margins + negatives),
-        ("positive_gradient_share_without_margins", plain, plain + plain_negatives),
-        ("effective_scale", with_margins, plain),
-        ("effective_scale_negatives", negatives, plain_negatives),
+        ("positive_gradient_share", total["positive"], total["positive"] + total["negative"]),
+        ("positive_gradient_share_without_margins", plain, plain + plain_negative),
+        ("effective_scale", total["positive"], plain),
+        ("effective_scale_negatives", total["negative"], plain_negative),
     ):
         if whole > 0.0:
             seen.scalars[name] = part / whole
-    last = gradients[-1]
-    seen.margins.update(asdict(last.margins))
-    if last.candidates > 1:
-        seen.scalars["chance_loss"] = math.log(last.candidates)
+    last, candidates = captured.compared[-1], joined["candidates"][-1].item()
+    margins = last.margins if isinstance(last, CapturedPairs) else last.spec.margins
+    seen.margins.update(asdict(margins))
+    if candidates > 1:
+        seen.scalars["chance_loss"] = math.log(candidates)
+
+
+def angle_gradients(captured: Captured, max_rows: int) -> dict[str, Tensor]:
+    r"""Return angles and the size of a row's gradient by each of them, not averaged over rows.
+
+    They are those of the loss in its plain form, by autograd. By Eq. 10–21 of the margins paper the
+    gradient of a positive is :math:`w_{il} (1 - q') \sin(\theta + m_1)/\tau` and that of a
+    negative :math:`q_{ij} \sin\theta/\tau`, times what attenuation adds.
+
+    Only the first rows that a loss compared are measured, against all of their columns. With N rows
+    that have a positive, P positives and K other pairs the result has
+
+    - ``positive_angle`` (P,) and ``negative_angle`` (K,), also of pairs that a loss leaves out;
+    - ``positive`` (P,), the gradients with margins, and ``negative`` (K,);
+    - ``positive_plain`` and ``negative_plain``, those of the same vectors without margins;
+    - ``loss`` (N,), and ``loss_positive`` (N,), −z' of the positives, which the loss lowers;
+    - ``q`` (N,), the probability of the positives; empty where there are no negatives;
+    - ``curve`` (P,), what the curve leaves of the gradient of each positive;
+    - ``loss_negative``, ``alignment``, ``saturated_q`` and ``silenced_positives`` of each;
+    - ``candidates`` (), the number of vectors among which a row's positive is to be found; 1 where
+      there are no negatives.
+    """
+    if isinstance(captured, CapturedPairs):
+        # There are no negatives; the angles of the other pairs are shown in their place.
+        columns, spec = captured.targets, ContrastSpec(1.0, captured.margins, negatives_weight=0.0)
+        positives = diagonal_positives(slice(0, len(columns)), len(columns), columns.device)
+    else:
+        columns, spec, positives = captured.columns, captured.spec, captured.positives
+    rows = captured.rows[: max(1, min(max_rows, MOST_PAIRS // len(columns)))]
+    by_row = {name: getattr(positives, name) for name in ("columns", "valid", "excluded")}
+    first: Any = {name: part[: len(rows)] for name, part in by_row.items() if part is not None}
+    columns, is_positive, is_negative = replace(positives, **first).as_masks(columns)
+    has_positive = is_positive.any(dim=1)
+    is_negative &= has_positive.unsqueeze(1)
+
+    dtype = torch.float32 if rows.device.type == "mps" else torch.float64
+    cosine = rows.to(dtype) @ columns.to(dtype).t()
+    sine = (1.0 - cosine.square()).clamp_min(0.0).sqrt()
+    by_angle = []
+    for margins in (Margins(), spec.margins):
+        with torch.enable_grad():
+            leaf = cosine.detach().requires_grad_()
+            loss = row_losses(leaf, is_positive, is_negative, replace(spec, margins=margins))
+            (by_cosine,) = torch.autograd.grad(loss.sum(), leaf)
+        by_angle.append((by_cosine * sine).abs())
+    plain, changed = by_angle
+    loss = loss.detach()[has_positive]
+    angle = cosine.clamp(-1.0, 1.0).acos()
+    positive_angle = angle[is_positive]
+    curve = spec.margins.angle_weight(positive_angle) / spec.margins.positive_scale
+    logits = spec.margins.similarity(cosine, sine) / spec.temperature
+    log_positives = logits.masked_fill(~is_positive, -torch.inf).logsumexp(dim=1)[has_positive]
+    candidates = is_negative.sum(dim=1).max() * bool(spec.negatives_weight) + 1
+    q = (-loss).exp().clamp(0.0, 1.0)[: None if candidates > 1 else 0]
+    return {
+        "positive_angle": positive_angle,
+        "negative_angle": angle[is_negative],
+        "positive": changed[is_positive],
+        "negative": changed[is_negative],
+        "positive_plain": plain[is_positive],
+        "negative_plain": plain[is_negative],
+        "loss": loss,
+        "loss_positive": -log_positives,
+        "loss_negative": loss + log_positives,
+        "alignment": 2.0 - 2.0 * positive_angle.cos(),
+        "q": q,
+        "saturated_q": q > SATURATED,
+        "curve": curve,
+        "silenced_positives": curve < SILENCED,
+        "candidates": candidates,
+    }
 
 
 def separation(positive: Tensor, negative: Tensor) -> float:
@@ -142,9 +201,7 @@ def separation(positive: Tensor, negative: Tensor) -> float:
     return (larger.mean() / len(ordered)).item()
 
 
-def _add_distances(
-    seen: Observation, projections: Tensor, band: tuple[float, float] | None, bins: int
-) -> None:
+def _add_distances(seen: Observation, projections: Tensor, band: Band) -> None:
     if len(projections) < 2:
         return
     (unit,) = unit_vectors(projections)
@@ -152,7 +209,7 @@ def _add_distances(
     cosine = (unit @ unit.t())[others].clamp(-1.0, 1.0)
     distance = (1.0 - cosine) / 2.0
     seen.scalars["uniformity"] = (-8.0 * distance).exp().mean().log().item()
-    seen.histograms["distance"] = Histogram.of(distance, 0.0, 1.0, bins)
+    seen.histograms["distance"] = Histogram.of(distance, 0.0, 1.0, BINS)
     if band is not None:
         inside = ((distance - band[0]) * (distance - band[1])).clamp(max=0.0).abs()
         seen.scalars["polarization_loss"] = inside.mean().item()

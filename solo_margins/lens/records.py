@@ -31,6 +31,8 @@ from torch import Tensor
 from solo_margins.files import append_line, complete_file, read_lines
 
 FILE = "lens.jsonl"  # in the run's folder
+# Numbers that JSON does not have, as Python writes them, and what is written instead.
+CONSTANTS = {"NaN": None, "Infinity": "inf", "-Infinity": "-inf"}
 # Plots of histograms: title, quantities, end of the axis, factor of its unit.
 HISTOGRAMS = (
     ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
@@ -48,8 +50,8 @@ class Histogram:
     counts: list[int]
 
     def __post_init__(self) -> None:
-        is_counted = all(isinstance(count, int) and count >= 0 for count in self.counts)
-        if not self.high > self.low or not self.counts or not is_counted:
+        are_counts = all(isinstance(count, int) and count >= 0 for count in self.counts)
+        if not (self.high > self.low and self.counts and are_counts):
             raise ValueError("not a histogram")
 
     @classmethod
@@ -157,18 +159,9 @@ class Writer:
 
 
 def _json(content: Any) -> str:
-    return json.dumps(_finite(content), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """Return a value for JSON: infinite numbers as text, NaN as null."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    """Return strict JSON: infinite numbers as text, NaN as null."""
+    plain = json.loads(json.dumps(content, default=str), parse_constant=CONSTANTS.get)
+    return json.dumps(plain)
 
 
 def read(folder: Path) -> LensRun:
@@ -193,20 +186,15 @@ def _add(run: LensRun, content: dict[str, Any]) -> None:
     elif kind == "cost":
         run.cost.update(_numbers(content))
     elif kind == "warning":
-        text = str(content["text"])
-        run.warnings.append(HealthWarning(int(content["step"]), str(content["name"]), text))
+        run.warnings.append(HealthWarning(int(content["step"]), content["name"], content["text"]))
     elif kind == "observation":
-        histograms = {
-            name: Histogram(float(one["low"]), float(one["high"]), list(one["counts"]))
-            for name, one in content["histograms"].items()
-        }
-        margins = {
-            name: float(value) if value in ("inf", "-inf") else value
-            for name, value in content["margins"].items()
-        }
-        scalars = _numbers(content["scalars"])
-        step, epoch = int(content["step"]), float(content["epoch"])
-        run.observations.append(Observation(step, epoch, scalars, histograms, margins))
+        seen = Observation(int(content["step"]), float(content["epoch"]), scalars={})
+        seen.scalars.update(_numbers(content["scalars"]))
+        for name, one in content["histograms"].items():
+            seen.histograms[name] = Histogram(float(one["low"]), float(one["high"]), one["counts"])
+        for name, value in content["margins"].items():
+            seen.margins[name] = float(value) if value in ("inf", "-inf") else value
+        run.observations.append(seen)
     else:
         raise ValueError(f"unknown kind {kind!r}")
 

@@ -5,6 +5,7 @@ python -m solo_margins.lens report <run> [<run> …] output=report.html
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,8 @@ from plotly.offline import get_plotlyjs
 
 from solo_margins.files import complete_file, output_path
 from solo_margins.lens.figures import sections
+from solo_margins.lens.logged_metrics import ACCURACIES
 from solo_margins.lens.runs import ReportedRun, as_text, load_runs
-from solo_margins.logged_metrics import ACCURACIES
 
 ENDINGS = (".html", ".htm")
 THEMES = ("plotly_white", "plotly_dark")
@@ -34,19 +35,14 @@ def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
     """
     folders, output = [], Path("report.html")
     for argument in arguments:
-        key, is_setting, text = argument.partition("=")
-        is_other = (is_setting and key.isidentifier()) or argument.startswith("-")
-        if is_setting and key == "output":
-            output = output_path(text, ENDINGS)
-        elif is_other and not Path(argument).exists():
+        if argument.startswith("output="):
+            output = output_path(argument.removeprefix("output="), ENDINGS)
+        elif re.match(r"-|\w+=", argument) and not Path(argument).exists():
             raise ValueError(f"{argument!r} is neither a run folder nor output=<file>.")
         else:
             folders.append(Path(argument))
     if not folders:
-        raise ValueError(
-            "Name the folders of the runs to compare: "
-            "python -m solo_margins.lens report RUN [RUN …] [output=report.html]."
-        )
+        raise ValueError("Name the folders of the runs: report RUN [RUN …] [output=report.html].")
     return folders, output
 
 
@@ -63,19 +59,8 @@ def write_report(arguments: Sequence[str]) -> Path:
     if not runs:
         reasons = " ".join(notes)
         raise ValueError(f"No report was written, because there is nothing to show: {reasons}")
-    content = page(runs, notes)
-    with complete_file(output) as unfinished:
-        # File names may hold bytes that are not valid text.
-        unfinished.write_text(content, encoding="utf-8", errors="replace")
-    for note in notes:
-        print(note, file=sys.stderr)
-    return output
-
-
-def page(runs: Sequence[ReportedRun], notes: Sequence[str]) -> str:
-    """Return the HTML of a report."""
     environment = Environment(loader=PackageLoader("solo_margins", "lens"), autoescape=True)
-    return environment.get_template("report.html").render(
+    content = environment.get_template("report.html").render(
         runs=runs,
         sections=sections(runs),
         notes=notes,
@@ -85,6 +70,12 @@ def page(runs: Sequence[ReportedRun], notes: Sequence[str]) -> str:
         plotlyjs=get_plotlyjs(),
         themes={name: plotly.io.templates[name].to_plotly_json() for name in THEMES},
     )
+    with complete_file(output) as unfinished:
+        # File names may hold bytes that are not valid text.
+        unfinished.write_text(content, encoding="utf-8", errors="replace")
+    for note in notes:
+        print(note, file=sys.stderr)
+    return output
 
 
 def _settings(runs: Sequence[ReportedRun]) -> dict[bool, dict[str, list[str]]]:

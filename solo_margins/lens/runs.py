@@ -14,9 +14,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from solo_margins.checkpoints import read_settings
+from solo_margins.cli import one_line
+from solo_margins.config import read
 from solo_margins.lens import records
+from solo_margins.lens.logged_metrics import logged_accuracies
 from solo_margins.lens.records import LensRun
-from solo_margins.logged_metrics import logged_accuracies
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
 
@@ -39,7 +41,6 @@ class ReportedRun:
             ``optimizer.lr``.
         margins: the last margins, None if unknown.
         accuracies: column of ``metrics.csv`` to epoch to value.
-        notes: messages about everything missing or unreadable.
     """
 
     folder: Path
@@ -49,7 +50,6 @@ class ReportedRun:
     settings: dict[str, Any] = field(default_factory=dict)
     margins: Margins | None = None
     accuracies: dict[str, dict[int, float]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     def described(self, *keys: str) -> str:
         """Return the first of these keys that the settings or the header have, as text."""
@@ -65,17 +65,20 @@ class ReportedRun:
     def number(self, key: str) -> float | None:
         """Return a finite number from ``method_kwargs``, None if it is not one."""
         value: Any = self.settings.get(f"method_kwargs.{key}")
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None
+        return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+
+    @property
+    def temperature(self) -> float:
+        """τ of the loss; 0 where it has no negatives."""
+        return self.number("temperature") or 0.0
 
     def band(self) -> tuple[float, float] | None:
         """Return the polarization band, None if the run has none."""
-        lower, upper = self.number("polarization.lower"), self.number("polarization.upper")
+        band: Any = self.number("polarization.lower"), self.number("polarization.upper")
         # A scheduled weight may start at 0.
         penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
-        if lower is None or upper is None:
-            return None
-        return (lower, upper) if penalised or self.number("polarization.weight") else None
+        is_on = penalised or self.number("polarization.weight")
+        return band if is_on and None not in band else None
 
 
 def as_text(value: Any) -> str:
@@ -93,9 +96,10 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
         if folder.resolve() in distinct:
             notes.append(f"{folder} is listed more than once and shown once.")
         distinct.setdefault(folder.resolve(), folder)
-    names = labels(list(distinct))
-    runs = [_load(*run) for run in zip(distinct.values(), names, strict=True)]
-    notes.extend(note for run in runs for note in run.notes)
+    names = [folder.name for folder in distinct]
+    if len(set(names)) < len(names):
+        names = [os.path.relpath(folder, os.path.commonpath(distinct)) for folder in distinct]
+    runs = [_load(*run, notes) for run in zip(distinct.values(), names, strict=True)]
     runs = [run for run in runs if run.settings or run.accuracies or run.lens.header]
     names = [run.described("name") for run in runs]
     for run, name, colour in zip(runs, names, cycle(COLOURS), strict=False):
@@ -105,81 +109,48 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
-        notes.append(
-            f"The runs have different methods ({', '.join(methods)}): their losses and gradients "
-            "are not comparable."
-        )
+        words = "their losses and gradients are not comparable"
+        notes.append(f"The runs have different methods ({', '.join(methods)}): {words}.")
     return runs, notes
 
 
-def labels(folders: Sequence[Path]) -> list[str]:
-    """Return short names of folders; equal names get their parent folders.
-
-    Example:
-        >>> labels([Path("/runs/one"), Path("/runs/two")])
-        ['one', 'two']
-        >>> labels([Path("/runs/a/one"), Path("/runs/b/one")])
-        ['a/one', 'b/one']
-    """
-    names = [folder.name for folder in folders]
-    if len(set(names)) == len(names):
-        return names
-    shared = os.path.commonpath(folders)
-    return [os.path.relpath(folder, shared) for folder in folders]
-
-
-def _load(folder: Path, label: str) -> ReportedRun:
+def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:
     run = ReportedRun(folder, label)
     if not folder.is_dir():
-        run.notes.append(f"{folder} is not a run folder and is left out.")
+        notes.append(f"{folder} is not a run folder and is left out.")
         return run
     file = folder / records.FILE
     try:
         run.lens = records.read(folder)
-    except FileNotFoundError:
-        run.notes.append(f"{folder} has no {file.name}: the lens was off in this run.")
-    except OSError as reason:
-        run.notes.append(f"{file} cannot be read ({reason.strerror}).")
-    else:
-        run.notes.extend(run.lens.problems)
+        notes.extend(run.lens.problems)
         if not run.lens.observations:
-            run.notes.append(f"{file} has no observations.")
-    run.settings = _settings(folder, run.lens.header, run.notes)
-    run.accuracies = logged_accuracies(folder, run.notes, run.settings.get("log_dir"))
+            notes.append(f"{file} has no observations.")
+    except FileNotFoundError:
+        notes.append(f"{folder} has no {file.name}: the lens was off in this run.")
+    except OSError as reason:
+        notes.append(f"{file} cannot be read ({reason.strerror}).")
     try:
-        run.margins = _margins(run)
-    except (ValueError, TypeError) as reason:
-        run.notes.append(f"The margins of {folder} cannot be drawn: {reason}.")
-    return run
-
-
-def _margins(run: ReportedRun) -> Margins | None:
+        args: Any = read_settings(folder)
+        settings = run.lens.header.get("settings") if args is None else OmegaConf.to_container(args)
+        if settings and isinstance(settings, dict):
+            run.settings = flattened(settings)
+        else:
+            notes.append(f"{folder} has no args.json: its settings are unknown.")
+    except Exception as reason:
+        # OmegaConf raises its own errors for bad interpolations and keys.
+        notes.append(f"The settings of {folder} are unknown: {one_line(reason)}")
+    run.accuracies = logged_accuracies(folder, notes)
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
-    # Other versions may have other settings; JSON stores infinity as text.
-    known: dict[str, Any] = {
-        name: math.inf if value in ("inf", ".inf") else value
-        for name, value in values.items()
-        if name in FIELDS and value is not None
-    }
-    return Margins(**known) if known else None
-
-
-def _settings(folder: Path, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Return the settings of ``args.json``, or else of the lens's header."""
+    # Other versions may have other settings.
+    known = {name: values[name] for name in FIELDS if values[name] is not None}
     try:
-        settings: Any = read_settings(folder)
-        settings = header.get("settings") if settings is None else OmegaConf.to_container(settings)
-        if settings and isinstance(settings, dict):
-            return flattened(settings)
-        notes.append(f"{folder} has no args.json: its settings are unknown.")
-    except ValueError as reason:
-        notes.append(str(reason))
-    except Exception as reason:
-        # OmegaConf raises its own errors for bad interpolations and keys.
-        notes.append(f"{folder / 'args.json'} cannot be read ({str(reason).splitlines()[0]}).")
-    return {}
+        if known:
+            run.margins = read(OmegaConf.create({"margins": known}), "margins", Margins)
+    except (ValueError, TypeError) as reason:
+        notes.append(f"The margins of {folder} cannot be drawn: {reason}.")
+    return run
 
 
 def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:

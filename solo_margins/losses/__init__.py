@@ -1,37 +1,52 @@
-"""Contrastive losses with margins. They need torch and nothing else."""
+"""Contrastive losses with margins. They need torch and nothing else.
 
-from solo_margins.losses.byol import byol_curv_loss_func
-from solo_margins.losses.deepclusterv2 import deepclusterv2_margin_loss_func
-from solo_margins.losses.generalized import generalized_info_nce_loss_func
-from solo_margins.losses.margins import Margins
-from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
-from solo_margins.losses.mocov3 import mocov3_margin_loss_func
-from solo_margins.losses.nnclr import nnclr_margin_loss_func
-from solo_margins.losses.ntxent import MarginNTXentLoss
-from solo_margins.losses.polarization import (
-    distance_polarization_loss_func,
-    distance_polarization_with_count,
-)
-from solo_margins.losses.simclr import (
-    simclr_debiased_loss_func,
-    simclr_hard_negative_loss_func,
-    simclr_margin_loss_func,
-)
-from solo_margins.losses.simsiam import simsiam_curv_loss_func
+Each is imported when it is first used.
+"""
 
-__all__ = [
-    "MarginNTXentLoss",
-    "Margins",
-    "byol_curv_loss_func",
-    "deepclusterv2_margin_loss_func",
-    "distance_polarization_loss_func",
-    "distance_polarization_with_count",
-    "generalized_info_nce_loss_func",
-    "mocov2plus_margin_loss_func",
-    "mocov3_margin_loss_func",
-    "nnclr_margin_loss_func",
-    "simclr_debiased_loss_func",
-    "simclr_hard_negative_loss_func",
-    "simclr_margin_loss_func",
-    "simsiam_curv_loss_func",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from solo_margins.losses.byol import byol_curv_loss_func
+    from solo_margins.losses.deepclusterv2 import deepclusterv2_margin_loss_func
+    from solo_margins.losses.generalized import generalized_info_nce_loss_func
+    from solo_margins.losses.margins import Margins
+    from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
+    from solo_margins.losses.mocov3 import mocov3_margin_loss_func
+    from solo_margins.losses.nnclr import nnclr_margin_loss_func
+    from solo_margins.losses.ntxent import MarginNTXentLoss
+    from solo_margins.losses.polarization import (
+        distance_polarization_loss_func,
+        distance_polarization_with_count,
+    )
+    from solo_margins.losses.simclr import (
+        simclr_debiased_loss_func,
+        simclr_hard_negative_loss_func,
+        simclr_margin_loss_func,
+    )
+    from solo_margins.losses.simsiam import simsiam_curv_loss_func
+
+_MODULES = {
+    "MarginNTXentLoss": "ntxent",
+    "Margins": "margins",
+    "byol_curv_loss_func": "byol",
+    "deepclusterv2_margin_loss_func": "deepclusterv2",
+    "distance_polarization_loss_func": "polarization",
+    "distance_polarization_with_count": "polarization",
+    "generalized_info_nce_loss_func": "generalized",
+    "mocov2plus_margin_loss_func": "mocov2plus",
+    "mocov3_margin_loss_func": "mocov3",
+    "nnclr_margin_loss_func": "nnclr",
+    "simclr_debiased_loss_func": "simclr",
+    "simclr_hard_negative_loss_func": "simclr",
+    "simclr_margin_loss_func": "simclr",
+    "simsiam_curv_loss_func": "simsiam",
+}
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

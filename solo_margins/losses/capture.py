@@ -30,7 +30,14 @@ class CapturedPairs:
     margins: Margins
 
 
+class LastStep:
+    """Whether a loss with margins was called, also inside ``torch.compile``."""
+
+    called_margin_loss = False
+
+
 Captured = CapturedContrast | CapturedPairs
+last_step = LastStep()
 _active: list[list[Captured]] = []
 
 

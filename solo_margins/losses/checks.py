@@ -19,31 +19,27 @@ def is_compiling() -> bool:
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a setting may have, and how an error message describes them."""
+    """The numbers from ``low`` to ``high``, and how an error message describes them."""
 
     described: str
     low: float = 0.0
     high: float = math.inf
-    open_low: bool = False
-    open_high: bool = False
-    allow_infinite: bool = False
+    excluded: tuple[float, ...] = (math.inf,)
 
 
 NON_NEGATIVE = Range("a number >= 0")
-POSITIVE = Range("a number > 0", open_low=True)
+POSITIVE = Range("a number > 0", excluded=(0.0, math.inf))
 UP_TO_ONE = Range("a number in [0, 1]", high=1.0)
-BELOW_ONE = Range("a number in [0, 1)", high=1.0, open_high=True)
-BAND = Range("a number with 0 < lower < upper < 1", high=1.0, open_low=True, open_high=True)
+BELOW_ONE = Range("a number in [0, 1)", high=1.0, excluded=(1.0,))
+BAND = Range("a number with 0 < lower < upper < 1", high=1.0, excluded=(0.0, 1.0))
 
 
 def require_number(name: str, value: Any, allowed: Range) -> float:
     """Return ``value`` as a float, or raise ``ValueError`` unless it is in its range."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
-        above = number > allowed.low if allowed.open_low else number >= allowed.low
-        below = number < allowed.high if allowed.open_high else number <= allowed.high
         # By comparisons, which torch.compile can guard and which a NaN fails.
-        if above and below and (allowed.allow_infinite or number < math.inf):
+        if allowed.low <= number <= allowed.high and number not in allowed.excluded:
             return number
     raise ValueError(f"{name} must be {allowed.described}, got {value!r}")
 

@@ -1,4 +1,4 @@
-"""Chooses the form of a loss: the plain one inside ``torch.compile``, the engine elsewhere.
+"""The losses of embeddings, computed by the engine; inside ``torch.compile`` by the plain form.
 
 The functions are those of :mod:`solo_margins.losses.plain`; the engine's also take ``tile_size``.
 Both compute in float32 or better, whatever autocast says: near cos = 1 half precision cannot tell
@@ -6,14 +6,23 @@ angles apart.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
-from solo_margins.losses import plain
+from solo_margins.losses import capture, plain
 from solo_margins.losses.checks import is_compiling
-from solo_margins.losses.engine import losses as engine
+from solo_margins.losses.engine import positives
+from solo_margins.losses.engine.contrastive import contrastive_loss
+from solo_margins.losses.engine.function import EngineLoss
+from solo_margins.losses.engine.geometry import angles_between, chord, positive_grad, unit_vectors
+from solo_margins.losses.engine.polarization import polarization as engine_polarization
+from solo_margins.losses.gather import batch_sizes, gather, own_rows
+from solo_margins.losses.margins import ContrastSpec, Margins
+
+Loss = TypeVar("Loss", bound=Callable[..., Any])
 
 
 def _autocast_is_on(device: str) -> bool:
@@ -24,11 +33,15 @@ def _autocast_is_on(device: str) -> bool:
         return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()
 
 
-def _either(name: str) -> Callable[..., Any]:
-    plain_form, engine_form = getattr(plain, name), getattr(engine, name)
+def _either(engine_form: Loss, has_margins: bool = True) -> Loss:
+    """Return the function that runs the engine, or the plain form of the same name."""
+    plain_form = getattr(plain, engine_form.__name__)
 
-    @functools.wraps(plain_form)
-    def loss(first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(engine_form)
+    def loss(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if has_margins:
+            # Compiled code sets it too, unlike a list that grows, which would be compiled anew.
+            capture.last_step.called_margin_loss = True
         if is_compiling():
             kwargs.pop("tile_size", None)
             return plain_form(first, *args, **kwargs)
@@ -37,12 +50,70 @@ def _either(name: str) -> Callable[..., Any]:
         with torch.autocast(first.device.type, enabled=False):
             return engine_form(first, *args, **kwargs)
 
-    return loss
+    return loss  # type: ignore[return-value]
 
 
-query_key = _either("query_key")
-same_id = _either("same_id")
-queue = _either("queue")
-prototypes = _either("prototypes")
-positives_only = _either("positives_only")
-polarization = _either("polarization")
+polarization = _either(engine_polarization, has_margins=False)
+
+
+@_either
+def query_key(
+    query: Tensor,
+    key: Tensor,
+    spec: ContrastSpec,
+    with_gradient: bool = False,
+    tile_size: int | None = None,
+) -> Tensor:
+    """Return the mean loss of queries against all keys; key i is the positive of query i."""
+    rows, columns = unit_vectors(query, key)
+    sizes = batch_sizes(rows)
+    pairs = positives.diagonal_positives(own_rows(sizes), sum(sizes), rows.device)
+    columns = gather(columns, sizes, with_gradient)
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
+
+
+@_either
+def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
+    """Return the mean loss of rows against all other rows; those with the same id are positives."""
+    (rows,) = unit_vectors(z)
+    sizes = batch_sizes(rows)
+    pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
+    columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
+
+
+@_either
+def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
+    """Return the mean loss of queries against their own key and the columns of a queue."""
+    rows, keys, columns = unit_vectors(query, key.detach(), negatives.detach().t())
+    sizes = batch_sizes(rows)
+    pairs = positives.paired_positives(keys, sum(sizes))
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes))
+
+
+@_either
+def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSpec) -> Tensor:
+    """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
+    rows, columns = unit_vectors(z, centres.detach())
+    return contrastive_loss(rows, columns, positives.assigned_positives(assignments), spec)
+
+
+@_either
+def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
+    """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
+    rows, targets = unit_vectors(p, z.detach())
+    capture.report(capture.CapturedPairs, rows, targets, margins)
+
+    def engine(rows: Tensor, needed: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
+        angles = angles_between(rows, targets)
+        loss = -margins.similarity(angles.cosine, angles.sine).mean()
+        if not needed[0]:
+            return loss, [None]
+        dloss_dsim = torch.full_like(angles.angle, -1.0 / len(rows))
+        factor = positive_grad(angles, margins, dloss_dsim).unsqueeze(1)
+        return loss, [chord(rows, targets, angles.side).mul_(factor)]
+
+    def by_autograd(rows: Tensor) -> Tensor:
+        return plain.pair_losses(rows, targets, margins).mean()
+
+    return EngineLoss.apply(engine, by_autograd, rows)

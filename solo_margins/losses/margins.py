@@ -12,22 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solo_margins.losses.checks import (
-    BELOW_ONE,
-    NON_NEGATIVE,
-    POSITIVE,
-    UP_TO_ONE,
-    Range,
-    require_choice,
-    require_number,
-)
+from solo_margins.losses import checks
 
 RANGES = {
-    "angular": Range("a number in [0, π]", high=math.pi),
-    "subtractive": NON_NEGATIVE,
-    "positive_scale": POSITIVE,
-    "curvature": Range("a number > 0 or infinite", open_low=True, allow_infinite=True),
-    "attenuation": UP_TO_ONE,
+    "angular": checks.Range("a number in [0, π]", high=math.pi),
+    "subtractive": checks.NON_NEGATIVE,
+    "positive_scale": checks.POSITIVE,
+    "curvature": checks.Range("a number > 0 or infinite", excluded=(0.0,)),
+    "attenuation": checks.UP_TO_ONE,
 }
 CHOICES = {
     "attenuation_type": ("I", "II"),
@@ -84,9 +76,10 @@ class Margins:
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
-            object.__setattr__(self, name, require_number(name, getattr(self, name), allowed))
+            number = checks.require_number(name, getattr(self, name), allowed)
+            object.__setattr__(self, name, number)
         for name, choices in CHOICES.items():
-            require_choice(name, getattr(self, name), choices)
+            checks.require_choice(name, getattr(self, name), choices)
 
     @property
     def is_off(self) -> bool:
@@ -167,11 +160,11 @@ class ContrastSpec:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        require_number("temperature", self.temperature, POSITIVE)
+        checks.require_number("temperature", self.temperature, checks.POSITIVE)
         require_margins(self.margins)
-        require_number("negatives_weight", self.negatives_weight, NON_NEGATIVE)
-        require_number("tau_plus", self.tau_plus, BELOW_ONE)
-        require_number("beta", self.beta, NON_NEGATIVE)
+        checks.require_number("negatives_weight", self.negatives_weight, checks.NON_NEGATIVE)
+        checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
+        checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
 
 
 def require_margins(margins: Any) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from solo_margins.losses.checks import POSITIVE, require_number, require_same_shape
+from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
-from solo_margins.losses.margins import Margins, require_margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
 from solo_margins.losses.simclr import simclr_margin_loss_func
 
@@ -47,9 +47,8 @@ class MarginNTXentLoss(nn.Module):
         memory_bank_size: int | Sequence[int] = 0,
     ) -> None:
         super().__init__()
-        self.temperature = require_number("temperature", temperature, POSITIVE)
-        require_margins(margins)
-        self.margins = margins
+        spec = ContrastSpec(temperature, margins)
+        self.temperature, self.margins = spec.temperature, spec.margins
         size = _bank_size(memory_bank_size)
         bank = None if size is None else nn.functional.normalize(torch.randn(size), dim=1)
         self.register_buffer("bank", bank)

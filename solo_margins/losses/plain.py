@@ -133,6 +133,13 @@ def row_losses(
     return torch.where(is_positive.any(dim=1), loss, 0.0)
 
 
+def total_loss(
+    rows: Tensor, columns: Tensor, is_positive: Tensor, is_negative: Tensor, spec: ContrastSpec
+) -> Tensor:
+    """Return the sum of the losses of all rows that have a positive, from unit vectors."""
+    return row_losses(cosines(rows, columns), is_positive, is_negative, spec).sum()
+
+
 def query_key(
     query: Tensor, key: Tensor, spec: ContrastSpec, with_gradient: bool = False
 ) -> Tensor:
@@ -145,7 +152,7 @@ def query_key(
     columns = gather(columns, sizes, with_gradient)
     number = torch.arange(len(columns), device=rows.device)
     is_positive = number[own_rows(sizes)].unsqueeze(1) == number
-    total = row_losses(cosines(rows, columns), is_positive, ~is_positive, spec).sum()
+    total = total_loss(rows, columns, is_positive, ~is_positive, spec)
     return total * (len(sizes) / sum(sizes))
 
 
@@ -157,7 +164,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     same = every.unsqueeze(1) == every
     is_positive = same & ~torch.eye(len(same), dtype=torch.bool, device=z.device)
     own = own_rows(sizes)
-    total = row_losses(cosines(rows, columns), is_positive[own], ~same[own], spec).sum()
+    total = total_loss(rows, columns, is_positive[own], ~same[own], spec)
     return total * len(sizes) / is_positive.any(dim=1).sum().clamp_min(1)
 
 
@@ -168,8 +175,7 @@ def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> 
     shape = (len(rows), len(rows) + len(others))
     is_positive = torch.eye(*shape, dtype=torch.bool, device=rows.device)
     is_negative = (torch.arange(shape[1], device=rows.device) >= len(rows)).expand(shape)
-    cosine = cosines(rows, torch.cat([keys, others]))
-    total = row_losses(cosine, is_positive, is_negative, spec).sum()
+    total = total_loss(rows, torch.cat([keys, others]), is_positive, is_negative, spec)
     return total * (len(sizes) / sum(sizes))
 
 
@@ -177,7 +183,7 @@ def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSp
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
     rows, columns = _directions(z, centres.detach())
     is_positive = assignments.unsqueeze(1) == torch.arange(len(columns), device=z.device)
-    total = row_losses(cosines(rows, columns), is_positive, ~is_positive, spec).sum()
+    total = total_loss(rows, columns, is_positive, ~is_positive, spec)
     return total / is_positive.sum().clamp_min(1)
 
 

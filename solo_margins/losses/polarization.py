@@ -81,7 +81,4 @@ def distance_polarization_with_count(
     require_embeddings("z", z)
     require_count("tile_size", tile_size, optional=True)
     require_band(lower, upper)
-    loss: Tensor
-    inside: Tensor
-    loss, inside = forms.polarization(z, lower, upper, tile_size=tile_size)
-    return loss, inside
+    return forms.polarization(z, lower, upper, tile_size=tile_size)

@@ -30,23 +30,22 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
     own_settings = ("num_prototypes", "kmeans_iters")
     in_batch_negatives = False
 
-    def cluster_loss(self, z: Tensor, assignments: Tensor) -> Tensor:
-        """Return the mean over all sets of prototypes of the loss with margins."""
-        losses = [
-            deepclusterv2_margin_loss_func(
-                z, prototypes.weight, assigned.to(z.device), self.temperature, self.margins
-            )
-            for prototypes, assigned in zip(self.prototypes, assignments, strict=True)
-        ]
-        return torch.stack(losses).mean()
-
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the sum of the clusters' loss with margins and the classifier's loss."""
         indexes = batch[0]
         out = super(host.DeepClusterV2, self).training_step(batch, batch_idx)
         views = out["z"]
-        assignments = self.assignments[:, indexes].repeat(1, len(views))
-        loss = self.cluster_loss(torch.cat(views), assignments)
+        z = torch.cat(views)
+        # One loss for each set of prototypes.
+        losses = [
+            deepclusterv2_margin_loss_func(
+                z, prototypes.weight, assigned.to(z.device), self.temperature, self.margins
+            )
+            for prototypes, assigned in zip(
+                self.prototypes, self.assignments[:, indexes].repeat(1, len(views)), strict=True
+            )
+        ]
+        loss = torch.stack(losses).mean()
         self.update_memory_banks(indexes, views, batch_idx)
-        self.log("train_deepcluster_loss", loss, on_epoch=True, sync_dist=True)
+        self.log_step(train_deepcluster_loss=loss)
         return self.with_polarization(loss + out["loss"], views)

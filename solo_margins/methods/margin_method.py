@@ -1,7 +1,7 @@
 """The base class of all margin methods: settings, schedules and polarization."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,19 +16,11 @@ from solo_margins.methods.schedules import POLARIZATION_WEIGHT
 from solo_margins.methods.settings import MarginSettings, Polarization
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
-SHARED_SETTINGS = (
-    "proj_output_dim",
-    "proj_hidden_dim",
-    "pred_hidden_dim",
-    "temperature",
-    "queue_size",
-    "margins",
-    "schedules",
-    "polarization",
-)
+HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
+SHARED_SETTINGS = (*HEADS, "margins", "schedules", "polarization")
 
 
-class MarginMethod:
+class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
     """Settings, schedules and the polarization penalty; the first base class of a method.
 
     Extra cfg settings, all optional:
@@ -54,7 +46,7 @@ class MarginMethod:
     polarization: Polarization  # of the current step
 
     def __init__(self, cfg: DictConfig) -> None:
-        super().__init__(cfg)  # type: ignore[call-arg]
+        super().__init__(cfg)
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         # A penalty that grows from nothing is logged from the first step.
@@ -67,14 +59,6 @@ class MarginMethod:
                 add_batchnorm(self.momentum_projector)
                 host.initialize_momentum_params(self.projector, self.momentum_projector)
 
-    # Provided by solo-learn's class.
-    cfg: DictConfig
-    trainer: Any
-    projector: nn.Module
-    max_epochs: int
-    log: Callable[..., None]
-    log_dict: Callable[..., None]
-
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
         """Return the configuration completed by the defaults of the parent method and ours.
@@ -82,7 +66,7 @@ class MarginMethod:
         Raises:
             ValueError: a setting in ``method_kwargs`` is unknown or out of range.
         """
-        cfg = super().add_and_assert_specific_cfg(cfg)  # type: ignore[misc]
+        cfg = super().add_and_assert_specific_cfg(cfg)
         known = (*SHARED_SETTINGS, *cls.own_settings)
         for name in cfg.method_kwargs:
             if name not in known:
@@ -112,18 +96,19 @@ class MarginMethod:
             values = {field: schedule.at(epochs) for field, schedule in schedules.items()}
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
-            self.log_dict(
-                {f"schedule_{field}": value for field, value in values.items()},
-                on_step=True,
-                on_epoch=False,
-            )
-        return super().on_train_batch_start(batch, batch_idx)  # type: ignore[misc]
+            logged = {f"schedule_{field}": value for field, value in values.items()}
+            self.log_dict(logged, on_step=True, on_epoch=False)
+        return super().on_train_batch_start(batch, batch_idx)
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches
         if math.isfinite(batches):
             return max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
         return max(1.0, self.trainer.estimated_stepping_batches / self.max_epochs)
+
+    def log_step(self, **metrics: Any) -> None:
+        """Log metrics of a training step and their means over the epoch, over all ranks."""
+        self.log_dict(metrics, on_epoch=True, sync_dist=True)
 
     def with_polarization(self, loss: Tensor, projections: Sequence[Tensor]) -> Tensor:
         """Return a loss plus the weighted polarization penalty on all projections."""
@@ -135,11 +120,7 @@ class MarginMethod:
         )
         # Every rank counts its own rows, and logging takes the mean.
         count = count * self.trainer.world_size
-        self.log_dict(
-            {"train_polarization_loss": penalty, "train_pairs_in_band": count.float()},
-            on_epoch=True,
-            sync_dist=True,
-        )
+        self.log_step(train_polarization_loss=penalty, train_pairs_in_band=count.float())
         return loss + band.weight * penalty
 
 

@@ -45,5 +45,5 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
         ]
         loss = torch.stack(losses).mean()
         self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))
-        self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
+        self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -59,5 +59,5 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
         else:
             out = self.one_direction_step(batch)
             loss = self.contrastive_loss(out["q"][0], out["momentum_k"][0])
-        self.log("train_contrastive_loss", loss, on_epoch=True, sync_dist=True)
+        self.log_step(train_contrastive_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -41,9 +41,5 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
         accuracy = (targets == self.queue_y[found]).float().mean()
         self.dequeue_and_enqueue(k1, targets)
         spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in out["z"]) / 2
-        self.log_dict(
-            {"train_neg_cos_sim": loss, "train_z_std": spread, "train_nn_acc": accuracy},
-            on_epoch=True,
-            sync_dist=True,
-        )
+        self.log_step(train_neg_cos_sim=loss, train_z_std=spread, train_nn_acc=accuracy)
         return self.with_polarization(loss + out["loss"], out["z"])

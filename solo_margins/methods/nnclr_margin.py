@@ -39,7 +39,5 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
         loss = loss + nnclr_margin_loss_func(neighbours2, p1, self.temperature, self.margins) / 2
         accuracy = (targets == self.queue_y[found]).float().mean()
         self.dequeue_and_enqueue(z1, targets)
-        self.log_dict(
-            {"train_nnclr_loss": loss, "train_nn_acc": accuracy}, on_epoch=True, sync_dist=True
-        )
+        self.log_step(train_nnclr_loss=loss, train_nn_acc=accuracy)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -40,9 +40,5 @@ class NNSiamCurv(MarginMethod, host.NNSiam):
         accuracy = (targets == self.queue_y[found]).float().mean()
         self.dequeue_and_enqueue(z1, targets)
         spread = sum(z.detach().std(dim=0).mean() for z in (z1, z2)) / 2
-        self.log_dict(
-            {"train_neg_cos_sim": loss, "train_z_std": spread, "train_nn_acc": accuracy},
-            on_epoch=True,
-            sync_dist=True,
-        )
+        self.log_step(train_neg_cos_sim=loss, train_z_std=spread, train_nn_acc=accuracy)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -48,11 +48,14 @@ class OneDirection(MarginMethod):
         _, (strong, weak), targets = batch
         student = self.base_training_step(strong, targets)
         teacher = self._shared_step_momentum(weak, targets)
-        self._log_classifier("train_", student)
         class_loss = student["loss"]
+        classified = {"train_": student}
         if self.momentum_classifier is not None:
-            self._log_classifier("train_momentum_", teacher)
             class_loss = class_loss + teacher["loss"]
+            classified["train_momentum_"] = teacher
+        for prefix, out in classified.items():
+            named = {f"{prefix}{name}": out[name] for name in ("acc1", "acc5")}
+            self.log_step(**named, **{f"{prefix}class_loss": out["loss"]})
         if self.knn_eval:
             labelled = targets != -1
             with torch.no_grad():
@@ -63,15 +66,3 @@ class OneDirection(MarginMethod):
         outputs = {name: [value] for name, value in student.items()}
         outputs |= {f"momentum_{name}": [value] for name, value in teacher.items()}
         return {**outputs, "loss": class_loss}
-
-    def _log_classifier(self, prefix: str, out: dict[str, Any]) -> None:
-        metrics = {"class_loss": out["loss"], "acc1": out["acc1"], "acc5": out["acc5"]}
-        named = {f"{prefix}{name}": value for name, value in metrics.items()}
-        self.log_dict(named, on_epoch=True, sync_dist=True)
-
-    # Provided by solo-learn's class.
-    base_training_step: Any
-    _shared_step_momentum: Any
-    momentum_classifier: Any
-    knn_eval: bool
-    knn: Any

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
 
-from solo_margins.losses.capture import Captured, capture
+from solo_margins.losses.capture import last_step
 from solo_margins.methods.variants import announce_default, settle_variant
 
 
@@ -22,10 +21,7 @@ class MarginRunCheck(pl.Callback):
     would then train without margins but record them as used.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._capturing: ExitStack | None = ExitStack()
-        self._captured: list[Captured] = []
+    is_checked = False
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Set the variant in the configuration before it is recorded."""
@@ -33,10 +29,8 @@ class MarginRunCheck(pl.Callback):
         announce_default(pl_module.cfg)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
-        """Start capturing at the first batch."""
-        if self._capturing is not None:
-            self._capturing.close()
-            self._captured = self._capturing.enter_context(capture())
+        """Wait for the loss of this batch."""
+        last_step.called_margin_loss = False
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """Check the first batch.
@@ -44,22 +38,13 @@ class MarginRunCheck(pl.Callback):
         Raises:
             MarginLossNotCalledError: no loss with margins was called.
         """
-        if self._capturing is None:
-            return
-        self._capturing.close()
-        self._capturing = None
-        if not self._captured:
+        if not self.is_checked and not last_step.called_margin_loss:
             raise MarginLossNotCalledError(
                 f"method={pl_module.cfg.method}: the first training step did not call a loss with "
                 "margins, so method_kwargs.margins would have no effect: check the training_step "
                 f"of {type(pl_module).__module__}.{type(pl_module).__qualname__}."
             )
-        self._captured = []
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Stop capturing."""
-        if self._capturing is not None:
-            self._capturing.close()
+        self.is_checked = True
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Fail if there was no step; solo-learn's program would exit with code 0.

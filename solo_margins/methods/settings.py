@@ -7,13 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from solo_margins.config import read, setting
-from solo_margins.losses.checks import (
-    BELOW_ONE,
-    NON_NEGATIVE,
-    require_band,
-    require_choice,
-    require_number,
-)
+from solo_margins.losses import checks
 from solo_margins.losses.margins import Margins
 from solo_margins.methods.schedules import POLARIZATION_WEIGHT, Schedule, read_schedules
 
@@ -35,8 +29,8 @@ class Polarization:
     upper: float = 0.4
 
     def __post_init__(self) -> None:
-        require_number("weight", self.weight, NON_NEGATIVE)
-        require_band(self.lower, self.upper)
+        checks.require_number("weight", self.weight, checks.NON_NEGATIVE)
+        checks.require_band(self.lower, self.upper)
 
 
 @dataclass(frozen=True)
@@ -54,9 +48,9 @@ class Negatives:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        require_choice("kind", self.kind, ("standard", "debiased", "hard"))
-        require_number("tau_plus", self.tau_plus, BELOW_ONE)
-        require_number("beta", self.beta, NON_NEGATIVE)
+        checks.require_choice("kind", self.kind, ("standard", "debiased", "hard"))
+        checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
+        checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
 
 
 @dataclass(frozen=True)
@@ -77,11 +71,9 @@ class MarginSettings:
         """
         margins = read(cfg, "method_kwargs.margins", Margins)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
-        schedules = read_schedules(
-            setting(cfg, "method_kwargs.schedules"),
-            {**asdict(margins), POLARIZATION_WEIGHT: polarization.weight},
-            cfg.max_epochs,
-        )
+        values = {**asdict(margins), POLARIZATION_WEIGHT: polarization.weight}
+        entries = setting(cfg, "method_kwargs.schedules")
+        schedules = read_schedules(entries, values, cfg.max_epochs)
         negatives = read(cfg, "method_kwargs.negatives", Negatives)
         return cls(margins, polarization, negatives, schedules)
 
@@ -92,10 +84,7 @@ class MarginSettings:
 
     def with_values(self, values: Mapping[str, Any]) -> MarginSettings:
         """Return the settings with other values of scheduled fields."""
-        weight = values.get(POLARIZATION_WEIGHT, self.polarization.weight)
-        margins = {name: value for name, value in values.items() if name != POLARIZATION_WEIGHT}
-        return replace(
-            self,
-            margins=replace(self.margins, **margins),
-            polarization=replace(self.polarization, weight=weight),
-        )
+        margins = dict(values)
+        weight = margins.pop(POLARIZATION_WEIGHT, self.polarization.weight)
+        polarization = replace(self.polarization, weight=weight)
+        return replace(self, margins=replace(self.margins, **margins), polarization=polarization)

@@ -17,11 +17,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
-from solo_margins.losses import (
-    simclr_debiased_loss_func,
-    simclr_hard_negative_loss_func,
-    simclr_margin_loss_func,
-)
+from solo_margins.losses import simclr_hard_negative_loss_func
 from solo_margins.methods.margin_method import MarginMethod
 
 
@@ -53,18 +49,16 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
     def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
         """Return the contrastive loss of all views with the margins of this step."""
         negatives = self.margin_settings.negatives
-        kind, tau_plus = negatives.kind, negatives.tau_plus
-        if kind == "debiased":
-            return simclr_debiased_loss_func(z, indexes, self.temperature, tau_plus, self.margins)
-        if kind == "hard":
-            return simclr_hard_negative_loss_func(
-                z, indexes, self.temperature, tau_plus, negatives.beta, self.margins
-            )
-        return simclr_margin_loss_func(z, indexes, self.temperature, self.margins)
+        # Without a share of false negatives and a weight of hard ones it is SimCLR's own.
+        tau_plus = 0.0 if negatives.kind == "standard" else negatives.tau_plus
+        beta = negatives.beta if negatives.kind == "hard" else 0.0
+        return simclr_hard_negative_loss_func(
+            z, indexes, self.temperature, tau_plus, beta, self.margins
+        )
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.SimCLR, self).training_step(batch, batch_idx)
         loss = self.nce_loss(torch.cat(out["z"]), batch[0].repeat(self.num_crops))
-        self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
+        self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

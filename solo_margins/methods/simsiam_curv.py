@@ -35,7 +35,5 @@ class SimSiamCurv(MarginMethod, host.SimSiam):
         loss = simsiam_curv_loss_func(p1, z2, self.margins) / 2
         loss = loss + simsiam_curv_loss_func(p2, z1, self.margins) / 2
         spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in (z1, z2)) / 2
-        self.log_dict(
-            {"train_neg_cos_sim": loss, "train_z_std": spread}, on_epoch=True, sync_dist=True
-        )
+        self.log_step(train_neg_cos_sim=loss, train_z_std=spread)
         return self.with_polarization(loss + out["loss"], out["z"])

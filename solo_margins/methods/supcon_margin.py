@@ -34,5 +34,5 @@ class SupConMargin(MarginMethod, host.SupCon):
         out = super(host.SupCon, self).training_step(batch, batch_idx)
         labels = batch[-1].repeat(self.num_crops)
         loss = simclr_margin_loss_func(torch.cat(out["z"]), labels, self.temperature, self.margins)
-        self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
+        self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

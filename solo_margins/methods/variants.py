@@ -30,7 +30,12 @@ def settle_variant(cfg: DictConfig) -> None:
     Raises:
         ValueError: settings of a method or a variant would have no effect.
     """
-    _check_groups(cfg)
+    for group in GROUPS:
+        content = setting(cfg, group)
+        if content is not None:
+            names = list(content) if isinstance(content, DictConfig) else []
+            key = f"{group}.{names[0]}" if names else group
+            raise ValueError(f"{key} has no effect: use method_kwargs.{key} instead.")
     variant = setting(cfg, "variant")
     if variant not in VARIANTS:
         return
@@ -40,7 +45,12 @@ def settle_variant(cfg: DictConfig) -> None:
     margins = kwargs.get("margins")
     is_ours = isinstance(margins, dict) and margins.keys() >= set(FIELDS)
     if variant != "baseline" and not (is_ours and variant in recipes):
-        raise ValueError(_unavailable(cfg.method, variant))
+        cell = RECIPES.get(cfg.method, {}).get("cifar10", {}).get(variant, {})
+        keys = [f"method_kwargs.{group}.{name}" for group in GROUPS for name in cell.get(group, ())]
+        raise ValueError(
+            f"variant={variant} is an option of --config-name {cfg.method}.yaml and has no effect "
+            f"in this configuration: set {', '.join(keys) or 'method_kwargs.margins.*'} instead."
+        )
     recipe = recipes.get(variant, {})
     if _effects(kwargs, recipe) != _effects(recipe, recipe):
         if setting(cfg, "name") == f"{cfg.method}-{data}-{variant}":
@@ -68,25 +78,6 @@ def _recipes_of(cfg: DictConfig) -> tuple[Any, Variants]:
     """Return the name of the data, and its recipes by variant."""
     data = setting(cfg, "data.name")
     return data, RECIPES.get(cfg.method, {}).get(data, {})
-
-
-def _check_groups(cfg: DictConfig) -> None:
-    """Raise ``ValueError`` for settings of a method outside ``method_kwargs``."""
-    for group in GROUPS:
-        content = setting(cfg, group)
-        if content is not None:
-            names = list(content) if isinstance(content, DictConfig) else []
-            key = f"{group}.{names[0]}" if names else group
-            raise ValueError(f"{key} has no effect: use method_kwargs.{key} instead.")
-
-
-def _unavailable(method: str, variant: str) -> str:
-    recipe = RECIPES.get(method, {}).get("cifar10", {}).get(variant, {})
-    keys = [f"method_kwargs.{group}.{name}" for group in GROUPS for name in recipe.get(group, {})]
-    return (
-        f"variant={variant} is an option of --config-name {method}.yaml and has no effect in this "
-        f"configuration: set {', '.join(keys) or 'method_kwargs.margins.*'} instead."
-    )
 
 
 def _effects(kwargs: Values, recipe: Values) -> tuple[Any, ...]:

@@ -48,5 +48,5 @@ class WMSECurv(MarginMethod, host.WMSE):
             for one, other in combinations(self.whitened(out["z"]), 2)
         ]
         loss = torch.stack(losses).mean()
-        self.log("train_wmse_loss", loss, on_epoch=True, sync_dist=True)
+        self.log_step(train_wmse_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -45,7 +45,7 @@ def pretrain(cfg: DictConfig) -> RunResult:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    from solo_margins.training.pretraining import pretrain as implementation
+    from solo_margins.training.programs import pretrain as implementation
 
     return implementation(cfg)
 
@@ -63,6 +63,6 @@ def linear(cfg: DictConfig) -> RunResult:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    from solo_margins.training.probing import linear as implementation
+    from solo_margins.training.programs import linear as implementation
 
     return implementation(cfg)

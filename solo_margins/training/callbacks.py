@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from solo_margins.checkpoints import run_folder
+from solo_margins.cli import show_warnings, user_errors
 from solo_margins.config import read, setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.data.deterministic import derive_seed, seed_cpu
@@ -46,7 +47,8 @@ def run_callbacks(module: Any) -> list[Any]:
     callbacks: list[Any] = []
     if is_our_recipe and not isinstance(trainer.datamodule, RunData):
         # solo-learn's program has brought loaders of its own.
-        data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
+        with user_errors():
+            data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         trainer._data_connector.attach_datamodule(module, data)
     if is_our_method:
         callbacks.append(MarginRunCheck())
@@ -70,6 +72,8 @@ def run_callbacks(module: Any) -> list[Any]:
             from solo_margins.lens.callback import Lens
 
             callbacks.append(Lens(settings))
+    if callbacks:
+        show_warnings()
     present = {type(callback) for callback in trainer.callbacks}
     return [callback for callback in callbacks if type(callback) not in present]
 

@@ -130,6 +130,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         is_last = trainer.should_stop or epoch + 1 == trainer.max_epochs
         is_last = is_last or 0 < trainer.max_steps <= trainer.global_step
         if epoch % self.frequency == 0 or is_last:
+            # Lightning's progress bar may have reduced the epoch's metrics, on rank 0 alone: the
+            # other ranks must do so before any other collective operation.
+            _ = trainer.callback_metrics
             self.save(trainer)
 
     def save(self, trainer: Any, suffix: str = "") -> None:

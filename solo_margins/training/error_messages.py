@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -47,34 +48,45 @@ def run_errors(trainer: Any, data: RunData, run: Run) -> Iterator[None]:
     """Turn what broken images, numbers and disks raise during a run into one sentence."""
     try:
         yield
-    except (NonFiniteError, MarginLossNotCalledError) as error:
-        # All ranks have decided alike.
-        raise TrainingStopped(str(error)) from error
-    except UnreadableImage as error:
-        _end_helpers(trainer)
-        raise SetupError(str(error)) from error
-    except (OSError, RuntimeError) as error:
-        explanation = _disk_error(error, run)
-        if explanation is not None:
-            raise explanation from error
-        sentence = _sentence_for(error, data)
-        if sentence is None:
+    except Exception as error:
+        explained = explanation(error, run.folder, data)
+        if explained is None:
             raise
-        _end_helpers(trainer)
-        raise SetupError(sentence) from error
+        if not isinstance(explained, TrainingStopped):
+            _end_helpers(trainer)
+        raise explained from error
 
 
-def _sentence_for(error: Exception, data: RunData) -> str | None:
-    if re.search("Connection (closed|reset) by peer", str(error)):
-        return "Another rank exited; see its output."
-    if "Critical error in pipeline" not in str(error):
+def explanation(
+    error: Exception, folder: Path | None = None, data: RunData | None = None
+) -> SetupError | None:
+    """Return an error of one sentence for what has ended a run, None where there is none.
+
+    Args:
+        error: what was raised.
+        folder: of the run.
+        data: of the run.
+    """
+    if isinstance(error, SetupError):
+        return error
+    if isinstance(error, (NonFiniteError, MarginLossNotCalledError)):
+        # All ranks have decided alike.
+        return TrainingStopped(str(error))
+    if isinstance(error, UnreadableImage):
+        return SetupError(str(error))
+    if not isinstance(error, (OSError, RuntimeError)):
         return None
-    from solo_margins.data import dali
+    if re.search("Connection (closed|reset) by peer", str(error)):
+        return SetupError("Another rank exited; see its output.")
+    if "Critical error in pipeline" in str(error):
+        from solo_margins.data import dali
 
-    return dali.explanation(error, data.files)
+        sentence = dali.explanation(error, [] if data is None else data.files)
+        return None if sentence is None else SetupError(sentence)
+    return _disk_error(error, folder)
 
 
-def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:
+def _disk_error(error: BaseException | None, folder: Path | None) -> SetupError | None:
     """Return an error of one sentence for one that comes from writing, None for any other.
 
     Where a disk is full, more than one thing fails, one while the other is handled.
@@ -90,10 +102,8 @@ def _disk_error(error: BaseException | None, run: Run) -> SetupError | None:
     if full is None:
         return None
     where = f"{full.filename} cannot be written: " if full.filename else ""
-    return SetupError(
-        f"{where}{reason_of(full)}. The last good checkpoint is "
-        f"{newest_checkpoint(run.folder) or 'none'}."
-    )
+    newest = None if folder is None else newest_checkpoint(folder)
+    return SetupError(f"{where}{reason_of(full)}. The last good checkpoint is {newest or 'none'}.")
 
 
 def _end_helpers(trainer: Any) -> None:

@@ -56,7 +56,7 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("passes=many", r"passes must be a whole number, got 'many'"),
+        ("passes=many", r"passes must be a whole number of at least 0, got 'many'"),
         ("passes=-1", r"passes must be a whole number of at least 0, got -1"),
         ("mixup=0.2", r"'mixup=0.2' is not a setting of the form key=value: the keys are .*passes"),
         ("--passes", r"'--passes' is not a setting"),
@@ -70,6 +70,9 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
         ("data.val_path=/nowhere", r"data=digits has its own images.*data=folder"),
         ("backbone.name=narrow_resnet18", r"holds another backbone"),
         ("device=tpu", r"device=tpu cannot be used"),
+        ("device=[cpu]", r"device=\['cpu'\] cannot be used"),
+        ("max_epochs=[", r"max_epochs must be a value in YAML's notation, got '\['"),
+        ("extraction_batch_size=0", r"extraction_batch_size must be a whole number above 0, got 0"),
     ],
 )
 def test_mistakes_on_the_probes_command_line(digits_checkpoint, argument, message):
@@ -141,8 +144,9 @@ def test_knn_of_a_checkpoint_and_of_its_folder(digits_checkpoint, capsys):
     [
         ("neighbours=3", r"'neighbours=3' is not a setting.*temperature"),
         ("--k", r"'--k' is not a setting"),
-        ("k=many", r"k must be a whole number, got 'many'"),
-        ("temperature=0", r"temperature must be above 0"),
+        ("k=many", r"k must be a whole number above 0, got 'many'"),
+        ("temperature=0", r"temperature must be a number > 0, got 0"),
+        ("temperature=warm", r"temperature must be a number > 0, got 'warm'"),
         ("distance=l1", r"distance must be one of cosine, euclidean"),
         ("max_epochs=3", r"'max_epochs=3' is not a setting"),
     ],

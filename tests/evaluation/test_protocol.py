@@ -12,11 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from solo_margins import host
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.evaluation.features import Features
-from solo_margins.evaluation.linear_layer import (
-    LayerSettings,
-    layer_accuracy,
-    train_linear_layer,
-)
+from solo_margins.evaluation.linear_layer import layer_accuracy, train_linear_layer
 
 
 @pytest.mark.parametrize("data", OURS)
@@ -43,11 +39,24 @@ def test_the_numbers_are_those_of_the_paper(data):
     assert not cfg["auto_augment"]
 
 
-def test_the_fast_defaults_are_the_same_numbers():
-    settings = LayerSettings()
-    assert (settings.epochs, settings.batch_size, settings.lr) == (100, 256, 1.0)
-    assert (settings.optimizer, settings.optimizer_kwargs) == ("sgd", {"momentum": 0.9})
-    assert settings.weight_decay == settings.warmup_epochs == settings.min_lr == 0.0
+def linear_config(**changes):
+    """A parsed linear configuration, as far as a layer on features needs one."""
+    cfg = {
+        "data": {"num_classes": 7},
+        "max_epochs": 1,
+        "optimizer": {"name": "sgd", "batch_size": 8, "lr": 1.0, "weight_decay": 0.0},
+        "scheduler": {"name": "warmup_cosine", "warmup_epochs": 0},
+        "seed": 3,
+        "devices": 1,
+        "strategy": "auto",
+        "performance": {"disable_channel_last": True},
+    }
+    cfg["optimizer"]["kwargs"] = {"momentum": 0.9}
+    cfg["scheduler"] |= {"warmup_start_lr": 0.0, "min_lr": 0.0}
+    cfg = OmegaConf.create(cfg)
+    for key, value in changes.items():
+        OmegaConf.update(cfg, key.replace("__", "."), value)
+    return cfg
 
 
 def noisy_features(images, classes=7, width=5, passes=1):
@@ -76,25 +85,17 @@ class InOrderOf:
 @pytest.mark.parametrize("warmup", [0, 1.5])
 def test_the_fast_probe_takes_the_steps_of_the_hosts(warmup, trainer):
     features = noisy_features(50)
-    settings = LayerSettings(
-        epochs=4, batch_size=16, lr=0.7, weight_decay=1e-3, warmup_epochs=warmup, seed=3
+    cfg = linear_config(
+        max_epochs=4,
+        optimizer__batch_size=16,
+        optimizer__lr=0.7,
+        optimizer__weight_decay=1e-3,
+        scheduler__warmup_epochs=warmup,
     )
-    fast = train_linear_layer(features, 7, settings, "cpu", progress=False)
+    fast = train_linear_layer(features, cfg, "cpu", progress=False)
 
     backbone = nn.Identity()
     backbone.num_features = 5
-    cfg = OmegaConf.create(
-        {
-            "data": {"num_classes": 7},
-            "max_epochs": 4,
-            "optimizer": {"name": "sgd", "batch_size": 16, "lr": 0.7, "weight_decay": 1e-3},
-            "scheduler": {"name": "warmup_cosine", "warmup_epochs": warmup, "warmup_start_lr": 0.0},
-            "devices": 1,
-            "strategy": "auto",
-            "performance": {"disable_channel_last": True},
-        }
-    )
-    cfg.optimizer.kwargs = {"momentum": 0.9}
     slow = host.LinearModel(backbone, cfg=cfg)
     torch.manual_seed(3)
     slow.classifier = nn.Linear(5, 7)
@@ -110,11 +111,10 @@ def test_epochs_take_the_passes_in_turn():
     both = noisy_features(32, passes=2)
     hidden = Features(both.values.clone(), both.labels)
     hidden.values[1] = math.nan
-    one_epoch = LayerSettings(epochs=1, batch_size=8)
-    of_both = train_linear_layer(both, 7, one_epoch, "cpu", progress=False)
-    of_first = train_linear_layer(hidden, 7, one_epoch, "cpu", progress=False)
+    of_both = train_linear_layer(both, linear_config(), "cpu", progress=False)
+    of_first = train_linear_layer(hidden, linear_config(), "cpu", progress=False)
     assert torch.equal(of_both.weight, of_first.weight)
-    second = train_linear_layer(hidden, 7, LayerSettings(2, 8), "cpu", progress=False)
+    second = train_linear_layer(hidden, linear_config(max_epochs=2), "cpu", progress=False)
     assert second.weight.isnan().any(), "the second epoch uses the second pass"
 
 
@@ -130,4 +130,4 @@ def test_accuracies_are_counted_in_percent():
 
 def test_fewer_images_than_a_batch_are_refused():
     with pytest.raises(ValueError, match=r"batch_size=256 exceeds the 50 training images"):
-        train_linear_layer(noisy_features(50), 7, device="cpu")
+        train_linear_layer(noisy_features(50), linear_config(optimizer__batch_size=256), "cpu")

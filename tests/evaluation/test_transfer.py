@@ -149,9 +149,6 @@ def test_a_share_of_every_class_is_chosen_by_the_seed():
     assert torch.equal(chosen, stratified_indices(labels, 0.1, seed=1))
     assert not torch.equal(chosen, stratified_indices(labels, 0.1, seed=2))
     assert sorted(labels[stratified_indices(labels, 1e-6, seed=1)].tolist()) == list(range(11))
-    for wrong in (0, 1, -0.5, True, "some"):
-        with pytest.raises(ValueError, match=r"between 0 and 1"):
-            stratified_indices(labels, wrong, seed=1)
 
 
 @pytest.mark.parametrize("data", ["cifar10", "stl10"])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from host_internals import needs_the_repository
 
 from solo_margins import host
 
@@ -41,6 +42,7 @@ def test_devices_suit_both_the_host_and_lightning(
         assert host.pl.accelerators.CPUAccelerator.parse_devices(cfg.devices) == processes
 
 
+@needs_the_repository
 def test_lars_gets_its_settings(config):
     cfg = config("simclr", "optimizer.name=lars", "optimizer.kwargs.eta=0.02")
     assert cfg.optimizer.kwargs == {

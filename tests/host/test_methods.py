@@ -9,6 +9,7 @@ from host_internals import (
     BaseMomentumMethod,
     byol_loss_func,
     mocov3_loss_func,
+    needs_the_repository,
     simclr_loss_func,
 )
 
@@ -246,6 +247,7 @@ def test_images_without_labels_leave_the_classifier_sound(config, loaders, train
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
+@needs_the_repository
 @pytest.mark.parametrize("name", ["mocov3", "mocov3_margin"])
 def test_mocov3_and_its_margin_method_train_the_vit_of_mocov3(config, name):
     cfg = config(

@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 from host_internals import (
-    LARS,
     LinearWarmupCosineAnnealingLR,
+    needs_the_repository,
     only_on_the_release,
-    remove_bias_and_norm_from_weight_decay,
 )
 
 from solo_margins import host
@@ -30,11 +29,14 @@ def naive_lars(parameter, gradients, lr, momentum, decay, eta, clip, exclude, ep
     return parameter
 
 
+@needs_the_repository
 @pytest.mark.parametrize("shape", [(4, 3), (5,)])
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 1e-2)])
 def test_lars_takes_the_steps_of_its_formula(shape, exclude, clip, momentum, decay):
+    from solo.utils.lars import LARS
+
     torch.manual_seed(0)
     start = torch.randn(shape, dtype=torch.float64)
     gradients = [torch.randn(shape, dtype=torch.float64) for _ in range(10)]
@@ -63,6 +65,7 @@ def test_lars_takes_the_steps_of_its_formula(shape, exclude, clip, momentum, dec
         assert not torch.allclose(parameter.data, plain.data)
 
 
+@needs_the_repository
 def test_lars_named_in_a_config_moves_the_weights_by_its_formula(config, loaders, trainer):
     cfg = config(
         "simclr",
@@ -144,7 +147,10 @@ def test_the_online_classifier_keeps_its_own_rate(config, loaders, trainer, warm
             assert seen[name] == pytest.approx(expected), (name, step)
 
 
+@needs_the_repository
 def test_biases_and_norms_can_be_kept_from_weight_decay():
+    from solo.utils.misc import remove_bias_and_norm_from_weight_decay
+
     layer = torch.nn.Linear(2, 3)
     groups = remove_bias_and_norm_from_weight_decay(
         [{"name": "layer", "params": layer.parameters(), "lr": 0.5}]

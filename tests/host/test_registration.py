@@ -84,7 +84,8 @@ def test_a_second_registration_changes_nothing():
     assert dict(host.METHODS) == before
     for name in AVAILABLE:
         target = registry.OUR_METHODS[name]
-        assert f"{before[name].__module__}:{before[name].__name__}" == target
+        method = before[name].load()
+        assert f"{method.__module__}:{method.__name__}" == target
 
 
 def test_a_foreign_method_of_our_name_is_an_error(monkeypatch):

@@ -1,10 +1,13 @@
 """The figure of curves as a command: its settings, and what it says."""
 
+import math
 import sys
 
 import pytest
+import torch
 
 from solo_margins.cli import SetupError, run_cli
+from solo_margins.lens import curves
 from solo_margins.lens.__main__ import main
 from solo_margins.losses import Margins
 
@@ -43,6 +46,27 @@ def test_mistakes_are_refused(argument, message):
     with pytest.raises(ValueError, match=message) as caught:
         parse([argument])
     assert "\n" not in str(caught.value)
+
+
+def test_families_hold_the_chosen_one():
+    margins = Margins(curvature=3.3, attenuation=0.4, positive_scale=2.0)
+    angle = curves.ANGLES
+    weights = figure.family(
+        margins, "curvature", figure.CURVATURES, lambda each: each.angle_weight(angle)
+    )
+    labels = [look["label"] for _, look in weights]
+    assert len(labels) == len(figure.CURVATURES) + 1
+    assert labels[3:] == [
+        *("c = 1", "c = 1.5", "c = 2.5", "c = 3.3 (chosen)", "c = 5", "c = ∞, off")
+    ]
+    torch.testing.assert_close(weights[3][0], 2 * (1 - angle / math.pi))
+    q = curves.PROBABILITIES[:-1]
+    factors = figure.family(
+        margins, "attenuation", (0.0, 1.0), lambda each: each.attenuation_factor(1 - q)
+    )
+    labels = [look["label"] for _, look in factors]
+    assert labels == ["α = 0, off", "α = 0.4 (chosen)", "α = 1"]
+    torch.testing.assert_close(factors[1][0], 1 / (1 - 0.4 * q))
 
 
 def test_the_ends_of_the_range_are_drawn(tmp_path):

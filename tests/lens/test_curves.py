@@ -9,6 +9,7 @@ from solo_margins.lens import curves
 from solo_margins.losses import Margins
 from solo_margins.losses.byol import byol_curv_loss_func
 from solo_margins.losses.generalized import generalized_info_nce_loss_func
+from solo_margins.losses.margins import ContrastSpec
 
 MARGINS = [
     Margins(),
@@ -50,6 +51,10 @@ def naive_gradient(angle, q, margins):
     return abs(weight * (1 - changed) * math.sin(angle + margins.angular) / TAU)
 
 
+def radians(degrees):
+    return torch.tensor(math.radians(degrees), dtype=torch.float64)
+
+
 def close(found, expected):
     torch.testing.assert_close(
         found, torch.as_tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9
@@ -58,53 +63,52 @@ def close(found, expected):
 
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
 def test_gradients_follow_the_equations(margins):
-    by_angle = curves.gradient_by_angle(margins, q=0.3, temperature=TAU, points=19)
-    expected = [naive_gradient(math.radians(x), 0.3, margins) for x in by_angle.x.tolist()]
-    close(by_angle.y, expected)
-    by_probability = curves.gradient_by_probability(
-        margins, degrees=40.0, temperature=TAU, points=11
-    )
-    inner = by_probability.x.tolist()[1:-1]
-    close(by_probability.y[1:-1], [naive_gradient(math.radians(40), q, margins) for q in inner])
-    degrees, q, found = curves.gradient_map(margins, TAU, points=5)
-    assert found.shape == (5, 5)
+    spec = ContrastSpec(TAU, margins)
+    angle, q = curves.ANGLES[::10], curves.PROBABILITIES[::18]
+    by_angle = curves.positive_gradient(spec, angle, 0.3)
+    close(by_angle, [naive_gradient(x, 0.3, margins) for x in angle.tolist()])
+    by_probability = curves.positive_gradient(spec, radians(40.0), q)
+    inner = q.tolist()[1:-1]
+    close(by_probability[1:-1], [naive_gradient(math.radians(40), x, margins) for x in inner])
+    found = curves.positive_gradient(spec, angle.unsqueeze(0), q.unsqueeze(1))
+    assert found.shape == (11, 19)
     assert torch.isfinite(found).all()
-    expected = naive_gradient(math.radians(degrees[1]), q[3].item(), margins)
+    expected = naive_gradient(angle[1].item(), q[3].item(), margins)
     assert found[3, 1].item() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
 def test_factors_follow_equations_12_14_and_20(margins):
-    angle = math.radians(60.0)
-    positive = curves.probability_ratio(margins, 60.0, TAU, points=11)
-    negative = curves.probability_ratio(margins, 60.0, TAU, points=11, of_negatives=True)
-    for place, q in list(enumerate(positive.x.tolist()))[1:]:
-        changed = naive_probability(angle, q, margins)
+    spec = ContrastSpec(TAU, margins)
+    probabilities = curves.PROBABILITIES[18:-1:18]
+    ratios = curves.probability_ratios(spec, radians(60.0), probabilities)
+    for q, positive, negative in zip(probabilities.tolist(), *ratios, strict=True):
+        changed = naive_probability(math.radians(60.0), q, margins)
         attenuation = 1 / (1 - margins.attenuation * changed)
         # Negatives share what the positive leaves, with margins as without.
         for_negatives = attenuation if margins.attenuation_type == "I" else 1.0
         ratio = (1 - changed) / (1 - q)
-        assert positive.y[place].item() == pytest.approx(attenuation * ratio, rel=1e-9)
-        assert negative.y[place].item() == pytest.approx(for_negatives * ratio, rel=1e-9)
-    slope = curves.slope_ratio(margins, points=7)
-    for degrees, found in zip(slope.x.tolist(), slope.y.tolist(), strict=True):
-        expected = math.sin(math.radians(degrees) + margins.angular)
+        assert positive.item() == pytest.approx(attenuation * ratio, rel=1e-9)
+        assert negative.item() == pytest.approx(for_negatives * ratio, rel=1e-9)
+    angles = curves.ANGLES[30:-1:30]
+    slope = curves.slope_ratio(margins, angles)
+    total = curves.total_ratio(spec, angles, 0.3)
+    for angle, found, whole in zip(angles.tolist(), slope.tolist(), total.tolist(), strict=True):
+        expected = math.sin(angle + margins.angular)
         if margins.beyond_pi == "monotone":
             expected = abs(expected)
-        assert found == pytest.approx(expected / math.sin(math.radians(degrees)), abs=1e-9)
-    total = curves.total_ratio(margins, 0.3, TAU, points=7)
-    for degrees, found in zip(total.x.tolist(), total.y.tolist(), strict=True):
-        angle = math.radians(degrees)
+        assert found == pytest.approx(expected / math.sin(angle), abs=1e-9)
         plain = naive_gradient(angle, 0.3, Margins())
-        assert found == pytest.approx(naive_gradient(angle, 0.3, margins) / plain, rel=1e-9)
+        assert whole == pytest.approx(naive_gradient(angle, 0.3, margins) / plain, rel=1e-9)
 
 
 def test_a_subtractive_margin_is_the_attenuation_of_equation_14():
     alpha = 1 - math.exp(-0.3 / TAU)
-    found = curves.probability_ratio(Margins(subtractive=0.3), 75.0, TAU, points=11)
-    close(found.y, [1 / (1 - alpha * q) for q in found.x.tolist()])
-    same = curves.attenuation_by_probability(Margins(attenuation=alpha), points=11)
-    close(found.y, same.y)
+    q = curves.PROBABILITIES[:-1:18]
+    spec = ContrastSpec(TAU, Margins(subtractive=0.3))
+    found, _ = curves.probability_ratios(spec, radians(75.0), q)
+    close(found[1:], [1 / (1 - alpha * x) for x in q.tolist()][1:])
+    close(found[1:], Margins(attenuation=alpha).attenuation_factor(1.0 - q)[1:])
 
 
 def query_and_keys(angle, negative=1.9):
@@ -133,8 +137,8 @@ def test_gradients_are_those_of_the_loss(margins, degrees):
     negative = math.exp(math.cos(other) / TAU)
     q = torch.tensor(plain / (plain + negative), dtype=torch.float64)
     theta = torch.tensor(angle, dtype=torch.float64)
-    row = curves.row_terms(margins, theta, q, TAU)
-    pulled = curves.positive_gradient(margins, theta, q, TAU).item()
+    row = curves.row_terms(ContrastSpec(TAU, margins), theta, q)
+    pulled = curves.positive_gradient(ContrastSpec(TAU, margins), theta, q).item()
     if math.sin(angle + margins.angular) < 0 and margins.beyond_pi == "cosine":
         pulled = -pulled
     pushed = row.to_negatives.item() * math.sin(other) / TAU
@@ -147,18 +151,7 @@ def test_without_negatives_it_is_the_gradient_of_byol():
         query, keys = query_and_keys(math.radians(degrees))
         byol_curv_loss_func(query[:1], keys[:1], margins).backward()
         angle = torch.tensor(math.radians(degrees), dtype=torch.float64)
-        found = curves.positive_gradient(
-            margins, angle, torch.tensor(0.5).double(), 1.0, negatives_weight=0.0
-        )
+        spec = ContrastSpec(1.0, margins, negatives_weight=0.0)
+        found = curves.positive_gradient(spec, angle, 0.5)
         # BYOL's loss is 2 - 2 cos.
         assert 2 * found.item() == pytest.approx(abs(query.grad[0, 1].item()), rel=1e-9)
-
-
-def test_families_hold_the_chosen_one():
-    margins = Margins(curvature=3.3, attenuation=0.4, positive_scale=2.0)
-    weights = curves.weights_by_curvature(margins)
-    assert list(weights) == sorted([*curves.CURVATURES, 3.3])
-    close(weights[1.0].y, (2 * (1 - weights[1.0].x / 180)).tolist())
-    factors = curves.attenuations_by_strength(margins)
-    assert list(factors) == sorted([*curves.ATTENUATIONS, 0.4])
-    close(factors[0.4].y, [1 / (1 - 0.4 * q) for q in factors[0.4].x.tolist()])

@@ -39,15 +39,6 @@ def test_without_args_json_the_lens_knows_the_settings(tmp_path):
     assert run.margins == Margins(positive_scale=2.0, curvature=1.0)
 
 
-def test_logs_may_be_elsewhere(tmp_path):
-    """As solo-learn's own program writes them, into a folder that ``args.json`` names."""
-    folder = write_run(tmp_path / "run", looks=2, log_dir=str(tmp_path / "elsewhere"))
-    (folder / "logs" / "version_0").rename(tmp_path / "elsewhere")
-    [run], notes = load_runs([folder])
-    assert len(run.accuracies["val_acc1"]) == 20
-    assert notes == []
-
-
 def test_a_half_written_file_shows_what_is_whole(tmp_path):
     path = write_run(tmp_path / "run", looks=3) / "lens.jsonl"
     content = path.read_bytes().rstrip(b"\n").split(b"\n")

@@ -178,8 +178,7 @@ def test_captured_vectors_are_those_of_the_loss(name):
     assert not one.rows.requires_grad
     if isinstance(one, CapturedContrast):
         columns, is_positive, is_negative = one.positives.as_masks(one.columns)
-        cosine = plain.cosines(one.rows, columns)
-        total = plain.row_losses(cosine, is_positive, is_negative, one.spec).sum()
+        total = plain.total_loss(one.rows, columns, is_positive, is_negative, one.spec)
         mean = total / is_positive.any(dim=1).sum()
     else:
         mean = plain.pair_losses(one.rows, one.targets, one.margins).mean()

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from host_internals import needs_the_repository
 from method_parents import PARENTS, needs
 from omegaconf import OmegaConf
 
@@ -53,7 +54,14 @@ def test_a_checkpoint_continues_as_the_other_method(
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet18", "resnet50", "vit_tiny", "narrow_resnet18", "cifar_resnet18"]
+    "name",
+    [
+        "resnet18",
+        "resnet50",
+        pytest.param("vit_tiny", marks=needs_the_repository),
+        "narrow_resnet18",
+        "cifar_resnet18",
+    ],
 )
 def test_real_backbones_train(train, name):
     settings = ["method_kwargs.margins.positive_scale=2", f"backbone.name={name}"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from host_internals import needs_the_repository
 from method_parents import needs
 from torch import nn
 
@@ -157,6 +158,7 @@ def test_heads_of_teachers_are_normalised_before_relu(method, name):
         assert kinds[:3] == [nn.Linear, nn.BatchNorm1d, nn.ReLU]
 
 
+@needs_the_repository
 def test_a_vit_can_keep_its_random_patches(method):
     vit = ["backbone.name=vit_tiny", "backbone.kwargs={img_size: 16, patch_size: 8}"]
     model, batch = method("mocov3_margin", *vit, "method_kwargs.freeze_patch_embedding=true")

@@ -9,45 +9,37 @@ host.load()
 only_on_the_release = pytest.mark.skipif(
     host.FORM == "main", reason="tests/host/repairs tests the same on solo-learn's repository"
 )
+needs_the_repository = pytest.mark.skipif(
+    host.FORM != "main",
+    reason="not offered with solo-learn 1.0.2: solo-learn's repository (1.0.6 or later) has it",
+)
 
 if host.FORM == "main":
     from solo.losses.byol import byol_loss_func
     from solo.losses.mocov3 import mocov3_loss_func
     from solo.losses.simclr import simclr_loss_func
     from solo.methods.base import BaseMomentumMethod
-    from solo.utils.lars import LARS
     from solo.utils.lr_scheduler import LinearWarmupCosineAnnealingLR
     from solo.utils.metrics import accuracy_at_k
-    from solo.utils.misc import (
-        concat_all_gather_no_grad,
-        remove_bias_and_norm_from_weight_decay,
-    )
+    from solo.utils.misc import concat_all_gather_no_grad
 else:
-    from solo_margins.host.repairs.warmup_cosine import (
-        WarmupCosineLR as LinearWarmupCosineAnnealingLR,
-    )
+    from solo.losses.byol import byol_loss_func
+    from solo.utils.metrics import accuracy_at_k
+
     from solo_margins.host.solo_1_0_2.base import BaseMomentumMethod
-    from solo_margins.host.solo_1_0_2.losses import (
-        accuracy_at_k,
-        byol_loss_func,
-        concat_all_gather_no_grad,
-        mocov3_loss_func,
-        simclr_loss_func,
-    )
-    from solo_margins.host.solo_1_0_2.optim import (
-        LARS,
-        remove_bias_and_norm_from_weight_decay,
-    )
+    from solo_margins.host.solo_1_0_2.losses import mocov3_loss_func, simclr_loss_func
+    from solo_margins.host.solo_1_0_2.optim import WarmupCosineLR as LinearWarmupCosineAnnealingLR
+
+    concat_all_gather_no_grad = host.gather
 
 __all__ = [
-    "LARS",
     "BaseMomentumMethod",
     "LinearWarmupCosineAnnealingLR",
     "accuracy_at_k",
     "byol_loss_func",
     "concat_all_gather_no_grad",
     "mocov3_loss_func",
+    "needs_the_repository",
     "only_on_the_release",
-    "remove_bias_and_norm_from_weight_decay",
     "simclr_loss_func",
 ]

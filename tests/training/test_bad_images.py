@@ -99,7 +99,7 @@ def test_a_missing_or_wrong_folder_is_one_sentence(images, on, tmp_path):
             "data.no_labels=true pretrains on the images directly",
         ),
         ((f"data.train_path={empty}", alone, "data.no_labels=true"), "holds no images: images end"),
-        ((f"data.train_path={train}", alone, "data.no_labels=true"), "but in folders inside of it"),
+        ((f"data.train_path={train}", alone, "data.no_labels=true"), "except in folders inside it"),
         ((f"data.train_path={file}", alone), "is not an existing folder"),
         (("optimizer.batch_size=64",), "exceeds the 36 training images"),
         ((f"data.val_path={empty}",), "data.val_path"),

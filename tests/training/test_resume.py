@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from host_internals import needs_the_repository
 from method_parents import PARENTS, needs
 
 from solo_margins import host, training
 from solo_margins.data.datamodule import RunData
 from solo_margins.training.checked_config import checked
-from solo_margins.training.pretraining import parsed
+from solo_margins.training.programs import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -103,7 +104,7 @@ def resumed_weights(config, stopping, settings, *stops):
         ["max_steps=10", "max_epochs=1000"],
         ["limit_train_batches=3"],
         pytest.param(["data.num_workers=2"], marks=pytest.mark.full),
-        pytest.param(["optimizer.name=lars"], marks=pytest.mark.full),
+        pytest.param(["optimizer.name=lars"], marks=[pytest.mark.full, needs_the_repository]),
         pytest.param(["precision=bf16-mixed"], marks=pytest.mark.full),
         pytest.param(["checkpoint.frequency=2"], marks=pytest.mark.full),
         pytest.param(["val_check_interval=2"], marks=pytest.mark.full),

@@ -10,21 +10,14 @@ import importlib
 
 from solo_margins.host.changes import Repair
 
-NAMES = (
-    "online_knn",
-    "accuracy_with_few_classes_or_labels",
-    "loss_without_labels",
-    "trainer_settings",
-    "narrow_convolutions_on_the_cpu",
-    "configuration_of_the_classifier",
-    "whitening_in_full_precision",
-    "warmup_cosine",
-    "static_rates_in_checkpoints",
-    "momentum_after_resuming",
-    "clusters_in_checkpoints",
-    "auto_resume_of_the_same_run",
-)
-"""In the order in which they are applied."""
+_NAMES = """
+    online_knn accuracy_with_few_classes_or_labels loss_without_labels trainer_settings
+    narrow_convolutions_on_the_cpu configuration_of_the_classifier whitening_in_full_precision
+    warmup_cosine static_rates_in_checkpoints momentum_after_resuming clusters_in_checkpoints
+    auto_resume_of_the_same_run
+"""
+# In the order in which they are applied.
+NAMES = tuple(_NAMES.split())
 
 
 def load(names: tuple[str, ...] = NAMES) -> list[Repair]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from solo_margins.host.changes import Wrap
 
+# Buffers that the method makes when a run starts, one a process.
 MEMORY = ("local_memory_index", "local_memory_embeddings")
-"""Buffers that the method makes when training starts, one set a rank."""
 KEY = "deepcluster_memory"
 
 log = logging.getLogger("solo_margins.checkpoints")

@@ -15,8 +15,8 @@ from torch import nn
 from solo_margins.host.changes import Wrap
 from solo_margins.host.repairs.trainer_settings import runs_on_cpu
 
+# Numbers in a vector of AVX-512, the widest of any CPU.
 VECTOR = 16
-"""Numbers in a vector of AVX-512, the widest of any CPU."""
 
 
 def unsafe_convolution(network: nn.Module) -> str | None:

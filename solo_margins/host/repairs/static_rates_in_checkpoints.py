@@ -23,31 +23,26 @@ class StaticRates(LRScheduler):
         return scheduled
 
 
-def keep_rates_static(scheduler: LRScheduler, rates: dict[int, float]) -> None:
-    """Exempt parameter groups, given as index to rate, from a scheduler.
-
-    The scheduler becomes an instance of a subclass and the rates plain data in its state, so that a
-    checkpoint can be read with ``weights_only``.
-    """
-    parent = type(scheduler)
-    vars(scheduler).pop("get_lr", None)
-    scheduler.static_rates = rates  # type: ignore[attr-defined]
-    scheduler.__class__ = type(f"Static{parent.__name__}", (StaticRates, parent), {})
-    # The first rates were set while the scheduler was constructed.
-    for index, rate in rates.items():
-        scheduler.optimizer.param_groups[index]["lr"] = rate
-
-
 def keep_static_rates_as_data(original: Any, self: Any) -> Any:
-    """Keep learning rates that are not scheduled as numbers in the scheduler's state."""
+    """Keep learning rates that are not scheduled as numbers in the scheduler's state.
+
+    The scheduler becomes an instance of a subclass, so that a checkpoint can be read with
+    ``weights_only``.
+    """
     configured = original(self)
     for entry in configured[1] if isinstance(configured, tuple) else ():
         scheduler = entry["scheduler"] if isinstance(entry, dict) else entry
         held = vars(scheduler).get("get_lr")
         if isinstance(held, functools.partial):
+            del scheduler.get_lr
             indexes = held.keywords["param_group_indexes"]
             rates = held.keywords["lrs_to_replace"]
-            keep_rates_static(scheduler, dict(zip(indexes, rates, strict=True)))
+            scheduler.static_rates = dict(zip(indexes, rates, strict=True))
+            parent = type(scheduler)
+            scheduler.__class__ = type(f"Static{parent.__name__}", (StaticRates, parent), {})
+            # The first rates were set while the scheduler was constructed.
+            for index, rate in scheduler.static_rates.items():
+                scheduler.optimizer.param_groups[index]["lr"] = rate
     return configured
 
 

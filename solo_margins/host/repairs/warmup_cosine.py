@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-
 from solo_margins.host.changes import Replace
 
 
@@ -44,38 +41,6 @@ def warmup_cosine_lr(
         return base
     progress = min(1.0, (step - max(0.0, warmup)) / (total - max(0.0, warmup)))
     return minimum + (base - minimum) * (1 + math.cos(math.pi * progress)) / 2
-
-
-class WarmupCosineLR(LRScheduler):
-    """Linear warm-up and cosine decay of every parameter group's learning rate.
-
-    Args:
-        optimizer: the optimizer to schedule.
-        warmup_epochs: number of warm-up steps (or epochs, whatever ``step`` is called for).
-        max_epochs: number of steps altogether.
-        warmup_start_lr: learning rate of the first warm-up step.
-        eta_min: learning rate at the end.
-        last_epoch: index of the last step when resuming.
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        warmup_epochs: float,
-        max_epochs: float,
-        warmup_start_lr: float = 0.0,
-        eta_min: float = 0.0,
-        last_epoch: int = -1,
-    ) -> None:
-        self.warmup_epochs = warmup_epochs
-        self.max_epochs = max_epochs
-        self.warmup_start_lr = warmup_start_lr
-        self.eta_min = eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:  # type: ignore[override]
-        """Return the learning rate of every parameter group at the current step."""
-        return scheduled_rates(self)
 
 
 def scheduled_rates(self: Any) -> list[float]:

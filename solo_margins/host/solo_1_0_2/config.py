@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings
 
@@ -14,49 +13,49 @@ NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "i
 DATASETS = (*NUM_CLASSES, "custom")
 DALI_DATASETS = ("imagenet", "imagenet100", "custom")
 
-SHARED_DEFAULTS: dict[str, Any] = {
-    "checkpoint.enabled": False,
-    "checkpoint.dir": "trained_models",
-    "checkpoint.frequency": 1,
-    "checkpoint.keep_prev": False,
-    "auto_resume.enabled": False,
-    "auto_resume.max_hours": 36,
-    "dali.device": "gpu",
-    "data.format": "image_folder",
-    "data.fraction": -1,
-    "wandb.enabled": False,
-    "wandb.entity": None,
-    "wandb.project": "solo-learn",
-    "wandb.offline": False,
+SHARED_DEFAULTS = {
+    "checkpoint": {"enabled": False, "dir": "trained_models", "frequency": 1, "keep_prev": False},
+    "auto_resume": {"enabled": False, "max_hours": 36},
+    "dali": {"device": "gpu"},
+    "data": {"format": "image_folder", "fraction": -1},
+    "wandb": {"enabled": False, "entity": None, "project": "solo-learn", "offline": False},
     "seed": 5,
     "resume_from_checkpoint": None,
     "strategy": None,
     "num_nodes": 1,
-    "optimizer.kwargs": {},
+}
+PRETRAINING_DEFAULTS = {
+    "dali": {"encode_indexes_into_labels": False},
+    "data": {"val_path": None, "no_labels": False},
+    "debug_augmentations": False,
+}
+LINEAR_DEFAULTS: dict[str, Any] = {
+    "backbone": {"kwargs": {}},
+    "pretrain_method": None,
+    "auto_augment": False,
+    "label_smoothing": 0.0,
+    "mixup": 0.0,
+    "cutmix": 0.0,
+    "data": {"augmentations": {"crop_size": 224}},
+}
+OPTIMIZER_DEFAULTS = {"sgd": {"momentum": 0.9}, "adamw": {"betas": [0.9, 0.999]}}
+# Of every module that is trained.
+MODULE_DEFAULTS = {
+    "accumulate_grad_batches": 1,
+    "optimizer": {"kwargs": {}},
+    "scheduler": {"min_lr": 0.0, "warmup_start_lr": 3e-5, "warmup_epochs": 10, "interval": "step"},
+    "performance": {"disable_channel_last": False},
 }
 
-OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "sgd": {"momentum": 0.9},
-    "lars": {"momentum": 0.9, "eta": 1e-3, "clip_lr": False, "exclude_bias_n_norm": False},
-    "adam": {},
-    "adamw": {"betas": [0.9, 0.999]},
-}
 
-
-def omegaconf_select(cfg: DictConfig, key: str, default: Any = None) -> Any:
-    """Return a setting, or a default when it is absent; the word None means None."""
-    value = OmegaConf.select(cfg, key, default=default)
-    return None if isinstance(value, str) and value == "None" else value
-
-
-def set_defaults(cfg: DictConfig, defaults: Mapping[str, Any]) -> DictConfig:
-    """Return the configuration with absent settings, given by their dotted keys, filled in."""
-    for key, default in defaults.items():
-        OmegaConf.update(cfg, key, omegaconf_select(cfg, key, default), force_add=True)
+def set_defaults(cfg: DictConfig, *defaults: dict[str, Any]) -> DictConfig:
+    """Return the configuration with absent settings filled in."""
+    with open_dict(cfg):
+        cfg.merge_with(OmegaConf.merge(*defaults, cfg))
     return cfg
 
 
-def require(cfg: DictConfig, keys: Sequence[str]) -> None:
+def require(cfg: DictConfig, *keys: str) -> None:
     """Raise ``ValueError`` naming the first setting that is absent or left at ``???``."""
     for key in keys:
         if OmegaConf.select(cfg, key, default=None) is None:
@@ -68,56 +67,33 @@ def parse_pretrain_cfg(cfg: DictConfig) -> DictConfig:
 
     The learning rates are multiplied by the total batch size over 256.
     """
-    require(cfg, ["data.dataset", "data.train_path", "augmentations", "optimizer.batch_size"])
-    _complete(cfg, {"dali.encode_indexes_into_labels": False, "data.val_path": None})
-    set_defaults(cfg, {"data.no_labels": False, "debug_augmentations": False})
-
+    require(cfg, "data.dataset", "data.train_path", "augmentations", "optimizer.batch_size")
+    _complete(cfg, PRETRAINING_DEFAULTS)
     large = cfg.augmentations[0].crop_size
     crops = [(view.crop_size == large, view.num_crops) for view in cfg.augmentations]
     cfg.data.num_large_crops = sum(number for is_large, number in crops if is_large)
     cfg.data.num_small_crops = sum(number for is_large, number in crops if not is_large)
-
-    factor = _batch_factor(cfg)
-    cfg.optimizer.lr *= factor
     if cfg.data.val_path is not None:
-        require(cfg, ["optimizer.classifier_lr"])
-        cfg.optimizer.classifier_lr *= factor
+        require(cfg, "optimizer.classifier_lr")
+        cfg.optimizer.classifier_lr *= _batch_factor(cfg)
     return cfg
 
 
 def parse_linear_cfg(cfg: DictConfig) -> DictConfig:
     """Return a configuration for linear evaluation or fine-tuning, completed and scaled."""
-    require(
-        cfg,
-        [
-            "data.dataset",
-            "data.train_path",
-            "data.val_path",
-            "backbone.name",
-            "pretrained_feature_extractor",
-        ],
-    )
-    _complete(
-        cfg,
-        {
-            "backbone.kwargs": {},
-            "pretrain_method": None,
-            "auto_augment": False,
-            "label_smoothing": 0.0,
-            "mixup": 0.0,
-            "cutmix": 0.0,
-            "data.augmentations.crop_size": 224,
-        },
-    )
-    cfg.optimizer.lr *= _batch_factor(cfg)
+    require(cfg, "data.dataset", "data.train_path", "data.val_path")
+    require(cfg, "backbone.name", "pretrained_feature_extractor")
+    _complete(cfg, LINEAR_DEFAULTS)
     return cfg
 
 
-def _complete(cfg: DictConfig, defaults: Mapping[str, Any]) -> None:
+def _complete(cfg: DictConfig, defaults: dict[str, Any]) -> None:
+    """Fill in what pretraining and probing share, and scale the learning rate."""
     dataset = cfg.data.dataset
     if dataset not in DATASETS:
         raise ValueError(f"data.dataset must be one of {sorted(DATASETS)}, got {dataset!r}.")
-    set_defaults(cfg, {**SHARED_DEFAULTS, **defaults})
+    kwargs = OPTIMIZER_DEFAULTS.get(cfg.optimizer.name, {})
+    set_defaults(cfg, SHARED_DEFAULTS, defaults, {"optimizer": {"kwargs": kwargs}})
     complete_trainer_settings(cfg)
     if cfg.data.format == "dali" and dataset not in DALI_DATASETS:
         raise ValueError(
@@ -129,13 +105,7 @@ def _complete(cfg: DictConfig, defaults: Mapping[str, Any]) -> None:
         # The online classifier needs an output even where there are no labels.
         folders = sum(entry.is_dir() for entry in os.scandir(cfg.data.train_path))
         cfg.data.num_classes = max(1, folders)
-    set_defaults(
-        cfg,
-        {
-            f"optimizer.kwargs.{key}": value
-            for key, value in OPTIMIZER_DEFAULTS.get(cfg.optimizer.name, {}).items()
-        },
-    )
+    cfg.optimizer.lr *= _batch_factor(cfg)
 
 
 def _batch_factor(cfg: DictConfig) -> float:

@@ -9,16 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
+from solo.losses.byol import byol_loss_func
 from solo.utils.momentum import initialize_momentum_params
 from torch import Tensor, nn
 
 from solo_margins.host.solo_1_0_2.base import BaseMethod, BaseMomentumMethod
-from solo_margins.host.solo_1_0_2.config import require
-from solo_margins.host.solo_1_0_2.losses import (
-    byol_loss_func,
-    mocov3_loss_func,
-    simclr_loss_func,
-)
+from solo_margins.host.solo_1_0_2.losses import mocov3_loss_func, simclr_loss_func
 
 
 class SimCLR(BaseMethod):
@@ -27,6 +23,8 @@ class SimCLR(BaseMethod):
     Args:
         cfg: ``method_kwargs.{proj_hidden_dim, proj_output_dim, temperature}``.
     """
+
+    needed = ("proj_hidden_dim", "proj_output_dim", "temperature")
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -38,85 +36,66 @@ class SimCLR(BaseMethod):
             nn.Linear(kwargs.proj_hidden_dim, kwargs.proj_output_dim),
         )
 
-    @staticmethod
-    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
-        """Return the configuration completed and checked."""
-        cfg = BaseMethod.add_and_assert_specific_cfg(cfg)
-        require(cfg, _method_kwargs("proj_output_dim", "proj_hidden_dim", "temperature"))
-        return cfg
-
     @property
     def learnable_params(self) -> list[dict[str, Any]]:
         """The parent's parameter groups and the projector's."""
         projector = {"name": "projector", "params": self.projector.parameters()}
         return [*super().learnable_params, projector]
 
-    def forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs and the projection ``z``."""
-        out = super().forward(X)
-        return {**out, "z": self.projector(out["feats"])}
-
-    def multicrop_forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs and the projection ``z`` of a small crop."""
-        out = super().multicrop_forward(X)
-        return {**out, "z": self.projector(out["feats"])}
+    def outputs(self, feats: Tensor) -> dict[str, Any]:
+        """Return features and their projection ``z``."""
+        return {"feats": feats, "z": self.projector(feats)}
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Any:
         """Return the sum of SimCLR's and the online classifier's loss."""
         out = super().training_step(batch, batch_idx)
-        loss = simclr_loss_func(
-            torch.cat(out["z"]), batch[0].repeat(self.num_crops), self.temperature
-        )
+        indexes = batch[0].repeat(self.num_crops)
+        loss = simclr_loss_func(torch.cat(out["z"]), indexes, self.temperature)
         self.log("train_nce_loss", loss, on_epoch=True, sync_dist=True)
         return loss + out["loss"]
 
 
-class BYOL(BaseMomentumMethod):
-    """BYOL (Grill et al., 2020).
+class _WithPredictor(BaseMomentumMethod):
+    """A method with a projector, which has a momentum copy, and a predictor."""
 
-    Args:
-        cfg: ``method_kwargs.{proj_hidden_dim, proj_output_dim, pred_hidden_dim}``.
-    """
-
-    def __init__(self, cfg: DictConfig) -> None:
-        super().__init__(cfg)
-        kwargs = cfg.method_kwargs
-        widths = (kwargs.proj_hidden_dim, kwargs.proj_output_dim)
-        self.projector = _two_layers(self.features_dim, *widths)
-        self.momentum_projector = _two_layers(self.features_dim, *widths)
-        initialize_momentum_params(self.projector, self.momentum_projector)
-        self.predictor = _two_layers(
-            kwargs.proj_output_dim, kwargs.pred_hidden_dim, kwargs.proj_output_dim
-        )
-
-    @staticmethod
-    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
-        """Return the configuration completed and checked."""
-        cfg = BaseMomentumMethod.add_and_assert_specific_cfg(cfg)
-        require(cfg, _method_kwargs("proj_hidden_dim", "proj_output_dim", "pred_hidden_dim"))
-        return cfg
+    def set_heads(self, projector: nn.Module, copied: nn.Module, predictor: nn.Module) -> None:
+        """Take the heads, and let the projector's copy begin with its weights."""
+        self.projector, self.momentum_projector, self.predictor = projector, copied, predictor
+        initialize_momentum_params(projector, copied)
 
     @property
     def learnable_params(self) -> list[dict[str, Any]]:
         """The parent's parameter groups, the projector's and the predictor's."""
-        return [*super().learnable_params, *_projector_and_predictor(self)]
+        projector = {"name": "projector", "params": self.projector.parameters()}
+        predictor = {"name": "predictor", "params": self.predictor.parameters()}
+        return [*super().learnable_params, projector, predictor]
 
     @property
     def momentum_pairs(self) -> list[tuple[Any, Any]]:
         """The parent's pairs and that of the projectors."""
         return [*super().momentum_pairs, (self.projector, self.momentum_projector)]
 
-    def forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs, the projection ``z`` and the prediction ``p``."""
-        return self._predict(super().forward(X))
 
-    def multicrop_forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs, ``z`` and ``p`` of a small crop."""
-        return self._predict(super().multicrop_forward(X))
+class BYOL(_WithPredictor):
+    """BYOL (Grill et al., 2020).
 
-    def _predict(self, out: dict[str, Any]) -> dict[str, Any]:
-        z = self.projector(out["feats"])
-        return {**out, "z": z, "p": self.predictor(z)}
+    Args:
+        cfg: ``method_kwargs.{proj_hidden_dim, proj_output_dim, pred_hidden_dim}``.
+    """
+
+    needed = ("proj_hidden_dim", "proj_output_dim", "pred_hidden_dim")
+
+    def __init__(self, cfg: DictConfig) -> None:
+        super().__init__(cfg)
+        kwargs = cfg.method_kwargs
+        widths = (self.features_dim, kwargs.proj_hidden_dim, kwargs.proj_output_dim)
+        predicted = (kwargs.proj_output_dim, kwargs.pred_hidden_dim, kwargs.proj_output_dim)
+        self.set_heads(_two_layers(*widths), _two_layers(*widths), _two_layers(*predicted))
+
+    def outputs(self, feats: Tensor) -> dict[str, Any]:
+        """Return features, their projection ``z`` and its prediction ``p``."""
+        z = self.projector(feats)
+        return {"feats": feats, "z": z, "p": self.predictor(z)}
 
     @torch.no_grad()
     def momentum_forward(self, X: Tensor) -> dict[str, Any]:
@@ -135,16 +114,13 @@ class BYOL(BaseMomentumMethod):
         )
         with torch.no_grad():
             z = F.normalize(torch.stack(out["z"][: self.num_large_crops]), dim=-1)
-        self.log_dict(
-            {"train_neg_cos_sim": loss, "train_z_std": z.std(dim=1).mean()},
-            on_epoch=True,
-            sync_dist=True,
-        )
+        metrics = {"train_neg_cos_sim": loss, "train_z_std": z.std(dim=1).mean()}
+        self.log_dict(metrics, on_epoch=True, sync_dist=True)
         return loss + out["loss"]
 
 
-class MoCoV3(BaseMomentumMethod):
-    """MoCo v3 (Chen et al., 2021), which release 1.0.2 does not have.
+class MoCoV3(_WithPredictor):
+    """MoCo v3 (Chen et al., 2021), which the release does not have.
 
     Projector and predictor have two layers on residual networks and, as in the paper (§3), a
     projector of three on transformers.
@@ -153,43 +129,26 @@ class MoCoV3(BaseMomentumMethod):
         cfg: ``method_kwargs.{proj_hidden_dim, proj_output_dim, pred_hidden_dim, temperature}``.
     """
 
+    needed = ("proj_hidden_dim", "proj_output_dim", "pred_hidden_dim", "temperature")
+
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         kwargs = cfg.method_kwargs
         self.temperature: float = kwargs.temperature
-        hidden = [kwargs.proj_hidden_dim] * (1 if "resnet" in self.backbone_name else 2)
+        is_resnet = "resnet" in self.backbone_name
+        hidden = [kwargs.proj_hidden_dim] * (1 if is_resnet else 2)
         widths = [self.features_dim, *hidden, kwargs.proj_output_dim]
-        self.projector = _bias_free_mlp(widths, last_norm=True)
-        self.momentum_projector = _bias_free_mlp(widths, last_norm=True)
-        initialize_momentum_params(self.projector, self.momentum_projector)
-        self.predictor = _bias_free_mlp(
-            [kwargs.proj_output_dim, kwargs.pred_hidden_dim, kwargs.proj_output_dim],
-            last_norm="resnet" not in self.backbone_name,
+        predicted = [kwargs.proj_output_dim, kwargs.pred_hidden_dim, kwargs.proj_output_dim]
+        self.set_heads(
+            _bias_free_mlp(widths, last_norm=True),
+            _bias_free_mlp(widths, last_norm=True),
+            _bias_free_mlp(predicted, last_norm=not is_resnet),
         )
 
-    @staticmethod
-    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
-        """Return the configuration completed and checked."""
-        cfg = BaseMomentumMethod.add_and_assert_specific_cfg(cfg)
-        names = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature")
-        require(cfg, _method_kwargs(*names))
-        return cfg
-
-    @property
-    def learnable_params(self) -> list[dict[str, Any]]:
-        """The parent's parameter groups, the projector's and the predictor's."""
-        return [*super().learnable_params, *_projector_and_predictor(self)]
-
-    @property
-    def momentum_pairs(self) -> list[tuple[Any, Any]]:
-        """The parent's pairs and that of the projectors."""
-        return [*super().momentum_pairs, (self.projector, self.momentum_projector)]
-
-    def forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs, the projection ``z`` and the query ``q``."""
-        out = super().forward(X)
-        z = self.projector(out["feats"])
-        return {**out, "z": z, "q": self.predictor(z)}
+    def outputs(self, feats: Tensor) -> dict[str, Any]:
+        """Return features, their projection ``z`` and the query ``q``."""
+        z = self.projector(feats)
+        return {"feats": feats, "z": z, "q": self.predictor(z)}
 
     @torch.no_grad()
     def momentum_forward(self, X: Tensor) -> dict[str, Any]:
@@ -207,24 +166,9 @@ class MoCoV3(BaseMomentumMethod):
         return loss + out["loss"]
 
 
-def _method_kwargs(*names: str) -> list[str]:
-    return [f"method_kwargs.{name}" for name in names]
-
-
-def _projector_and_predictor(method: Any) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "params": getattr(method, name).parameters()}
-        for name in ("projector", "predictor")
-    ]
-
-
 def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(inputs, hidden),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, outputs),
-    )
+    first = [nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
+    return nn.Sequential(*first, nn.Linear(hidden, outputs))
 
 
 def _bias_free_mlp(widths: Sequence[int], last_norm: bool) -> nn.Sequential:

@@ -17,12 +17,7 @@ from solo_margins.losses import plain
 from solo_margins.losses.capture import CapturedContrast, report
 from solo_margins.losses.engine.function import EngineLoss
 from solo_margins.losses.engine.geometry import Angles, angles_between, chord, positive_grad
-from solo_margins.losses.engine.objective import (
-    RowTerms,
-    debiased_info_nce,
-    info_nce,
-    weighted_log_sum,
-)
+from solo_margins.losses.engine.objective import RowTerms, loss_terms, weighted_log_sum
 from solo_margins.losses.engine.positives import Counts, Positives
 from solo_margins.losses.engine.tiles import row_tiles
 from solo_margins.losses.margins import ContrastSpec
@@ -98,7 +93,9 @@ def positive_dloss_dsim(
     """Return the derivative of the loss by the similarity of each positive, (N, P)."""
     dloss_dsim = terms.to_positives.unsqueeze(1) * (-weight / spec.temperature)
     if side.logits.shape[1] > 1:  # a positive's share among those of its row
-        dloss_dsim = dloss_dsim * (side.logits - side.log_sum.unsqueeze(1)).exp()
+        # Of a row without a positive both log-sums are minus infinity.
+        largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
+        dloss_dsim = dloss_dsim * (side.logits - largest).exp()
     return dloss_dsim
 
 
@@ -106,10 +103,7 @@ def row_terms(
     log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
 ) -> RowTerms:
     """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
-    if spec.tau_plus == 0.0:
-        terms = info_nce(log_positives, log_negatives, spec)
-    else:
-        terms = debiased_info_nce(log_positives, log_negatives, *counts, spec)
+    terms = loss_terms(log_positives, log_negatives, *counts, spec)
     if isinstance(counts[0], int):  # every row has so many
         return terms
     alone = torch.isneginf(log_positives)
@@ -137,16 +131,12 @@ class _Matrix:
     def by_autograd(self, rows: Tensor, columns: Tensor | None = None) -> Tensor:
         """Return the loss in its plain form."""
         masks = self.positives.as_masks(rows if columns is None else columns)
-        cosine = plain.cosines(rows, masks[0])
-        return plain.row_losses(cosine, *masks[1:], self.spec).sum() * self.weight
+        return plain.total_loss(rows, *masks, self.spec) * self.weight
 
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
         """Return, for each positive, the factor of its chord in the gradient."""
         dloss_dsim = positive_dloss_dsim(side, terms, self.spec, self.weight)
-        factor = positive_grad(side.angles, self.spec.margins, dloss_dsim)
-        if self.positives.valid is not None:
-            factor = factor.masked_fill(~self.positives.valid, 0.0)
-        return factor
+        return positive_grad(side.angles, self.spec.margins, dloss_dsim)
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
         """Return the factor from exponentials to gradients by the cosines."""
@@ -251,25 +241,22 @@ class _Matrix:
             if hardness > 0.0:
                 # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
                 flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
-            sharp = (logits.mul_(1.0 + hardness) if hardness > 0.0 else logits).exp_()
+                logits.mul_(1.0 + hardness)
+            sharp = logits.exp_()
             counts = positives.counts(width, part, rows.dtype)
             total = sharp.sum(dim=1)
-            log_negatives = total.log() + peak
-            flat_total = None
+            log_negatives = total.log() + (1.0 + hardness) * peak
             if flat is not None:
                 flat_total = flat.sum(dim=1)
-                log_negatives = weighted_log_sum(
-                    total.log() + (1.0 + hardness) * peak,
-                    flat_total.log() + hardness * peak,
-                    counts[1],
-                )
+                log_flat = flat_total.log() + hardness * peak
+                log_negatives = weighted_log_sum(log_negatives, log_flat, counts[1])
             terms = row_terms(side.log_sum[part], log_negatives, counts, spec)
             collected.append(terms)
-            if for_rows is None and for_columns is None:
+            if not any(needed):
                 continue
 
             scale = self._per_negative(terms.to_negatives, total).unsqueeze(1)
-            if flat is not None and flat_total is not None:
+            if flat is not None:
                 flat_scale = self._per_negative(terms.to_negatives, flat_total).unsqueeze(1)
                 sharp.mul_(scale * (1.0 + hardness)).sub_(flat.mul_(flat_scale * hardness))
                 scale = torch.ones_like(scale)
@@ -279,7 +266,7 @@ class _Matrix:
                 for_columns.addmm_(sharp.t(), rows[part] * scale)
 
         terms = RowTerms(*(torch.cat(term) for term in zip(*collected, strict=True)))
-        if for_rows is not None or for_columns is not None:
+        if any(needed):
             factor = self._positive_grad(side, terms)
             for number, partner in enumerate(_partners(columns, positives)):
                 sides = side.angles.side[:, number]

@@ -44,14 +44,14 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     return RowTerms(loss, to_positives, beta * (attenuated if row_wide else complement))
 
 
-def debiased_info_nce(
+def loss_terms(
     positive: Tensor,
     negative: Tensor,
     positives: Tensor | int,
     negatives: Tensor | int,
     spec: ContrastSpec,
 ) -> RowTerms:
-    r"""Return the terms of InfoNCE with negatives of which a share :math:`\tau^+` is false.
+    r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
 
     .. math::
         N_g = \max\left(\frac{S - n \tau^+ \bar P}{1 - \tau^+}, n e^{-1/\tau}\right), \qquad
@@ -60,23 +60,23 @@ def debiased_info_nce(
     with :math:`P` the sum and :math:`\bar P` the mean over positives, :math:`S` the (weighted) sum
     over the row's :math:`n` negatives. All is computed relative to the larger of the two log-sums.
     """
-    margins, tau_plus = spec.margins, spec.tau_plus
-    peak = torch.maximum(positive, negative)
-    pos, neg = (positive - peak).exp(), (negative - peak).exp()
-    correction = negatives * tau_plus / (1.0 - tau_plus) / positives
-    corrected = neg / (1.0 - tau_plus) - correction * pos
-    floor = negatives * (-1.0 / spec.temperature - peak).exp()
-    clamped = corrected < floor
-    corrected = torch.where(clamped, floor, corrected)
-    total = pos + corrected
-    complement = corrected / total
-    factor = margins.attenuation_factor(complement)
-    false_negatives = torch.where(clamped, 0.0, correction * pos / total)
-    to_negatives = torch.where(clamped, 0.0, neg / total / (1.0 - tau_plus))
+    if spec.tau_plus == 0.0:
+        return info_nce(positive, negative, spec)
+    share = spec.tau_plus / (1.0 - spec.tau_plus)
+    lowest = -1.0 / spec.temperature  # logit of a negative
+    peak = torch.maximum(positive, negative).clamp_min(lowest)
+    false = negatives * share / positives * (positive - peak).exp()
+    every = (negative - peak).exp() / (1.0 - spec.tau_plus)
+    floor = negatives * (lowest - peak).exp()
+    is_corrected = every - false > floor
+    corrected = torch.where(is_corrected, every - false, floor)
+    terms = info_nce(positive, corrected.log() + peak, spec)
+    by_positive, by_negative = (
+        torch.where(is_corrected, part / corrected, 0.0) for part in (false, every)
+    )
+    # The chain rule: log Ng falls by the false negatives and rises by all of them.
     return RowTerms(
-        loss=total.log() + (peak - positive),
-        to_positives=margins.attenuated(complement) + false_negatives * factor,
-        to_negatives=to_negatives * factor if margins.attenuation_type == "I" else to_negatives,
+        terms.loss, terms.to_positives * (1.0 + by_positive), terms.to_negatives * by_negative
     )
 
 

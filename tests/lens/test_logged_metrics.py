@@ -2,7 +2,7 @@
 
 from lens_runs import metrics
 
-from solo_margins.logged_metrics import logged_accuracies
+from solo_margins.lens.logged_metrics import logged_accuracies
 
 
 def test_the_parts_of_a_resumed_run_are_joined(tmp_path):
@@ -16,13 +16,7 @@ def test_the_parts_of_a_resumed_run_are_joined(tmp_path):
     assert notes == []
 
 
-def test_logs_in_another_folder_are_found_once(tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    metrics(run / "mine" / "version_1" / "metrics.csv", {0: 10.0})
-    metrics(tmp_path / "theirs" / "metrics.csv", {0: 20.0})
-    monkeypatch.chdir(tmp_path)
-    for place, accuracy in (("mine", 10.0), ("theirs", 20.0), (str(tmp_path / "theirs"), 20.0)):
-        assert logged_accuracies(run, [], place) == {"val_acc1": {0: accuracy}}
+def test_a_run_without_logs_has_no_accuracies(tmp_path):
     notes = []
-    assert logged_accuracies(run, notes, None) == {}
-    assert len(notes) == 1
+    assert logged_accuracies(tmp_path, notes) == {}
+    assert notes == [f"{tmp_path} has no logs/version_*/metrics.csv: its accuracies are unknown."]

@@ -1,7 +1,8 @@
-"""Linear probing and fine-tuning as a function of a configuration."""
+"""Pretraining and linear probing as functions of a configuration."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,15 +16,34 @@ from solo_margins.training.checked_config import checked
 from solo_margins.training.run_folder import RunResult
 from solo_margins.training.trainer import train
 
+WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
+
+
+def pretrain(cfg: DictConfig) -> RunResult:
+    """Pretrain a backbone; see :func:`solo_margins.training.pretrain`."""
+    return _recorded("pretrain", _pretrain, checked(cfg))
+
 
 def linear(cfg: DictConfig) -> RunResult:
     """Train a linear classifier on a backbone; see :func:`solo_margins.training.linear`."""
-    cfg = checked(cfg)
+    return _recorded("linear", _linear, checked(cfg))
+
+
+def _recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig) -> RunResult:
+    """Run a checked configuration, and record it if it names a results file."""
     if setting(cfg, "results") is None and not setting(cfg, "skip_finished", False):
-        return _linear(cfg)
+        return run(cfg)
     from solo_margins.training.results_log import recorded
 
-    return recorded("linear", _linear, cfg)
+    return recorded(kind, run, cfg)
+
+
+def _pretrain(cfg: DictConfig) -> RunResult:
+    with user_errors():
+        cfg = parsed(cfg)
+        host.pl.seed_everything(cfg.seed, workers=True)
+        model = build_method(cfg)
+    return train(cfg, model)
 
 
 def _linear(cfg: DictConfig) -> RunResult:
@@ -38,13 +58,36 @@ def _linear(cfg: DictConfig) -> RunResult:
 
 
 def parsed(cfg: DictConfig) -> DictConfig:
-    """Return a checked configuration as solo-learn completes it, its learning rate scaled."""
+    """Return a checked configuration as solo-learn completes it: crops counted, rates scaled."""
+    if setting(cfg, "auto_umap.enabled", False):
+        raise ValueError(
+            "auto_umap.enabled=true is not offered here; solo-learn's own main_pretrain.py has it."
+        )
     classes = setting(cfg, "data.num_classes")
-    cfg = host.parse_linear_cfg(cfg)
+    is_probe = "pretrained_feature_extractor" in cfg
+    cfg = host.parse_linear_cfg(cfg) if is_probe else host.parse_pretrain_cfg(cfg)
     if classes is not None:
         # solo-learn counts empty and hidden folders, too.
         cfg.data.num_classes = classes
+    crops = 2 if is_probe else cfg.data.num_large_crops
+    if crops != 2 and cfg.method not in WITHOUT_TWO_LARGE_CROPS:
+        raise ValueError(
+            f"The method {cfg.method!r} compares 2 large crops, but augmentations make {crops}: "
+            "check num_crops of the views."
+        )
     return cfg
+
+
+def build_method(cfg: DictConfig) -> Any:
+    """Return the method of a parsed configuration, in the memory layout that trains fastest."""
+    return _in_memory_format(host.METHODS[cfg.method](cfg), cfg)
+
+
+def _in_memory_format(model: Any, cfg: DictConfig) -> Any:
+    host.make_contiguous(model)
+    if not cfg.performance.disable_channel_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model
 
 
 def pretrained_backbone(cfg: DictConfig) -> Any:
@@ -64,25 +107,18 @@ def pretrained_backbone(cfg: DictConfig) -> Any:
 
 
 def _classifier(cfg: DictConfig, backbone: Any) -> Any:
-    loss, mixup = _loss_and_mixup(cfg)
-    model = host.LinearModel(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
-    host.make_contiguous(model)
-    if not cfg.performance.disable_channel_last:
-        model = model.to(memory_format=torch.channels_last)
-    return model
-
-
-def _loss_and_mixup(cfg: DictConfig) -> tuple[Any, Any]:
-    """Return the loss on training batches, and what mixes them, if anything."""
+    loss: Any = torch.nn.CrossEntropyLoss(label_smoothing=cfg.label_smoothing)
+    mixup = None
     if cfg.mixup > 0 or cfg.cutmix > 0:
         from timm.data.mixup import Mixup
         from timm.loss import SoftTargetCrossEntropy
 
+        loss = SoftTargetCrossEntropy()
         mixup = Mixup(
             mixup_alpha=cfg.mixup,
             cutmix_alpha=cfg.cutmix,
             label_smoothing=cfg.label_smoothing,
             num_classes=cfg.data.num_classes,
         )
-        return SoftTargetCrossEntropy(), mixup
-    return torch.nn.CrossEntropyLoss(label_smoothing=cfg.label_smoothing), None
+    model = host.LinearModel(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
+    return _in_memory_format(model, cfg)
