@@ -1,7 +1,5 @@
 """Settings of a configuration as frozen dataclasses: one reader for all of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import fields

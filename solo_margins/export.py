@@ -6,8 +6,6 @@ The weights load with ``strict=True`` and give the same features; both are check
 is written.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import copy

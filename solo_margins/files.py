@@ -1,7 +1,5 @@
 """Writes files completely or not at all, and reads and appends to files of lines."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Completes configurations of ours in solo-learn's own programs, by a callback of Hydra."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

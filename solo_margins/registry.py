@@ -5,8 +5,6 @@ loaded, and otherwise waits for solo-learn to be imported. Setting the environme
 ``SOLO_MARGINS_DISABLE=1`` switches that off; :func:`register` still works when called.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery

@@ -6,8 +6,6 @@ For programs that do not start Hydra, such as ``main_knn.py`` and ``main_umap.py
 those that do. A program that is not found here is looked for beside the installed solo-learn.
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

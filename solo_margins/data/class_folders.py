@@ -1,7 +1,5 @@
 """Class folders: which folders and files count, and checks of a folder of images."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Every epoch has its own pipeline, which reads the files in our order and draws i
 from a seed of the run, the epoch and the rank.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

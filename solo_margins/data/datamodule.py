@@ -1,7 +1,5 @@
 """The data of a run: training batches and validation images of a parsed configuration."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ they are stored. :func:`resolve` looks at what ``data.train_path`` holds and wri
 and the paths accordingly.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A run that is resumed at any step therefore continues exactly as it would have, 
 a random generator in the checkpoint and with any number of workers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Data sets of single images: files in folders, and torchvision's CIFAR and STL-10."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterable, Sequence

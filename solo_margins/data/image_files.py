@@ -1,7 +1,5 @@
 """Reading one image file as RGB, whatever its mode; which files are images."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Size, normalisation and crops of the images that a configuration trains and validates with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """``key=value`` arguments on top of ``linear.yaml``, as the evaluation commands take them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Features of a frozen backbone, extracted once and kept in memory."""
 
-from __future__ import annotations
-
 import os
 import struct
 import sys

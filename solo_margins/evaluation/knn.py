@@ -5,8 +5,6 @@
 Data are those of the pretraining unless ``data=…`` names others; the image size always is.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

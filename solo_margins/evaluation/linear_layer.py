@@ -1,7 +1,5 @@
 """A linear layer trained on features in memory, step by step as a linear probe does it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -11,7 +9,7 @@ from torch.nn import functional as F
 
 from solo_margins import host
 from solo_margins.evaluation.features import Features, choose_device, progress_bar
-from solo_margins.host.repairs.warmup_cosine import WarmupCosineLR
+from solo_margins.host.repairs.warmup_cosine import warmup_cosine_lr
 
 
 def train_linear_layer(
@@ -59,22 +57,20 @@ def train_linear_layer(
     optimizer = make_optimizer(
         layer.parameters(), lr=rate, weight_decay=decay, **cfg.optimizer.kwargs
     )
-    schedule = WarmupCosineLR(
-        optimizer,
-        cfg.scheduler.warmup_epochs * steps,
-        cfg.max_epochs * steps,
-        cfg.scheduler.warmup_start_lr,
-        cfg.scheduler.min_lr,
-    )
+    start, minimum = cfg.scheduler.warmup_start_lr, cfg.scheduler.min_lr
+    warmup, total = cfg.scheduler.warmup_epochs * steps, cfg.max_epochs * steps
+    taken = 0
     shuffle = torch.Generator().manual_seed(cfg.seed)
     for epoch in progress_bar(progress, iterable=range(cfg.max_epochs), desc="epochs"):
         order = torch.randperm(len(train), generator=shuffle).to(device)
         for rows in order.split(batch_size)[:steps]:
+            for group in optimizer.param_groups:
+                group["lr"] = warmup_cosine_lr(taken, rate, start, minimum, warmup, total)
             optimizer.zero_grad()
             logits = layer(values[epoch % len(values)][rows])
             F.cross_entropy(logits, labels[rows]).backward()
             optimizer.step()
-            schedule.step()
+            taken += 1
     return layer.requires_grad_(False)
 
 

@@ -7,8 +7,6 @@ a linear layer. Data are those of the pretraining unless ``data=…`` names othe
 always is.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What is evaluated: a pretrained backbone, and the labelled images that it is shown."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -9,8 +9,6 @@ names are brought up to that interface. Nothing is imported before it is asked f
 True
 """
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Backbones outside a method: built from a configuration, filled from a checkpoint."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path

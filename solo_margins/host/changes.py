@@ -8,8 +8,6 @@ Places are given as strings and functions stand at the top level of their module
 table can be written into solo-learn's files.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

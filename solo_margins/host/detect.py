@@ -1,7 +1,5 @@
 """Which version of solo-learn is installed, found out without importing it."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

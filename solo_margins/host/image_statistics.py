@@ -1,7 +1,5 @@
 """Mean and standard deviation that solo-learn normalises the images of a data set with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Channels = tuple[float, ...]

@@ -1,7 +1,5 @@
 """Names that solo-learn 1.0.2 imports and that today's environments lack."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

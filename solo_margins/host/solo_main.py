@@ -1,7 +1,5 @@
 """The interface on solo-learn's repository: its own names, repaired in place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from omegaconf import DictConfig

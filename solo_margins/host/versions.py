@@ -1,7 +1,5 @@
 """The versions of what a result depends on."""
 
-from __future__ import annotations
-
 import platform
 from importlib import metadata
 

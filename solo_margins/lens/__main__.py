@@ -4,8 +4,6 @@ python -m solo_margins.lens curves margins.angular=0.5 temperature=0.2
 python -m solo_margins.lens report <run> [<run> …] output=report.html
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The Lightning callback that measures every k steps what margins do to a batch's gradients."""
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import ExitStack, suppress

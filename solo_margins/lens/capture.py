@@ -1,7 +1,5 @@
 """Captures what a method compares while it takes one training step."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import time

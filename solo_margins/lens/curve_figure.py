@@ -3,8 +3,6 @@
 python -m solo_margins.lens curves margins.angular=0.5 margins.subtractive=0.2 temperature=0.2
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

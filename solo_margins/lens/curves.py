@@ -7,8 +7,6 @@ Every curve calls the same methods of :class:`Margins` as the losses do.
     [2.0, 1.0, 0.0]
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The plots of a report as plotly figures; the page chooses their theme."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Iterable, Sequence

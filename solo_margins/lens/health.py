@@ -1,7 +1,5 @@
 """Warnings about a run's health, each once and with the setting to change."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field

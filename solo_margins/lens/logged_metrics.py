@@ -1,7 +1,5 @@
 """Reads the accuracies of a run from the files of Lightning's CSV logger."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Writes observations to the loggers of a trainer: numbers, histograms, a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -22,8 +22,6 @@
 ==========================================  =======================================================
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 from typing import Any

@@ -3,8 +3,6 @@
 python -m solo_margins.lens report <run> [<run> …] output=report.html
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

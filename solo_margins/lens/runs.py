@@ -1,7 +1,5 @@
 """Loads runs for a report: observations, settings, accuracies, and what is missing."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

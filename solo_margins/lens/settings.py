@@ -1,7 +1,5 @@
 """The settings ``lens.*`` of a configuration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from solo_margins.losses.checks import require_choice, require_count, require_flag

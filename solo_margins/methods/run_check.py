@@ -1,7 +1,5 @@
 """Checks that a run of a margin method trains with its margins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import lightning.pytorch as pl

@@ -1,7 +1,5 @@
 """The callbacks of a run: they come in by Lightning's ``configure_callbacks``, in any program."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -4,8 +4,6 @@ In our programs ``pretrain`` and ``linear`` do it; in solo-learn's own programs 
 does, which our configurations name (:mod:`solo_margins.hydra_callback`).
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import warnings

@@ -1,7 +1,5 @@
 """The callback that writes a run's checkpoints, in any program that trains."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

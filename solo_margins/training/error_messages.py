@@ -1,7 +1,5 @@
 """One sentence for what ends a run: broken images, full disks, numbers that are not finite."""
 
-from __future__ import annotations
-
 import errno
 import re
 import signal

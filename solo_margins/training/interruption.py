@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and Slurm's signal during a run: finish the step, save, stop."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

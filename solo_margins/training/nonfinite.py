@@ -1,7 +1,5 @@
 """Stops at, or skips, an optimiser step whose loss or gradients are not finite."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

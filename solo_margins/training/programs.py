@@ -1,7 +1,5 @@
 """Pretraining and linear probing as functions of a configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finished runs in a results file, and runs that are skipped because they are in it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """One run, one folder: its name, and whether it continues an earlier run."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Runs Lightning's trainer with the loggers, callbacks and folder of a configuration."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

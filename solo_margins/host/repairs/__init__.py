@@ -4,8 +4,6 @@ One module for each repair: its docstring says what happens without it, ``CHANGE
 None depends on a setting or state of ours, so that each can be offered to solo-learn.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from solo_margins.host.changes import Repair

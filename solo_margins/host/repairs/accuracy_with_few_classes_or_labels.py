@@ -1,7 +1,5 @@
 """Accuracies of fewer than 5 classes fail in `topk`. Images without a label count as wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 the method. Without it the next epoch's clusters are those of random features.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

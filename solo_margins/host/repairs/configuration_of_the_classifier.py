@@ -2,8 +2,6 @@
 callback can tell what it is trained with.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from omegaconf import DictConfig

@@ -1,7 +1,5 @@
 """A batch without any label makes the weights of the online classifier NaN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch.nn.functional as F

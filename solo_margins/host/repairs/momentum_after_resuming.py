@@ -1,7 +1,5 @@
 """The first momentum update after resuming uses the initial tau, not the scheduled one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from solo_margins.host.changes import Wrap

@@ -3,8 +3,6 @@ It fails with an index error when a class is missing among the validation labels
 takes for the number of classes. Images without a label vote.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """SimSiam's checkpoints hold a `functools.partial` and cannot be loaded again."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -2,8 +2,6 @@
 a text, `devices: "8"`, scale the learning rate for one. `main_linear.py` ignores `seed`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@ classifier's learning rate with the base rate. A warm-up of a fractional number 
 overshoots the base rate and never comes back to it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -2,8 +2,6 @@
 positive-definite`: the covariance is rounded to half precision, too.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

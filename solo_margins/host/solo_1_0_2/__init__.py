@@ -4,8 +4,6 @@ Parts of the release are used where they do what those of the repository do, wit
 fit them; what it lacks is written here against the interface of the repository.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from solo_margins.host.import_shims import import_shims
@@ -50,4 +48,3 @@ def make_contiguous(module: nn.Module) -> None:
     """Store every parameter of a network contiguously, as distributed training expects."""
     for parameter in module.parameters():
         parameter.data = parameter.data.contiguous()
-

@@ -1,7 +1,5 @@
 """Base classes of all methods: the release's own, behind the interface of the repository."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

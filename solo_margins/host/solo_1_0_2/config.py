@@ -1,7 +1,5 @@
 """Configurations as the repository parses them: defaults, checks and scaled rates."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is not offered with the registry's release, and what is said to whoever asks for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linear evaluation and fine-tuning with the interface of the repository."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The release has none for MoCo v3, and its SimCLR contrasts the images of one process alone.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,7 +1,5 @@
 """SimCLR, BYOL and MoCo v3 with the interface of the repository."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

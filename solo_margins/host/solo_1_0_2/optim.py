@@ -1,7 +1,5 @@
 """Optimizers and schedules by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

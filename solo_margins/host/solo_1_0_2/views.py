@@ -1,7 +1,5 @@
 """Augmentations of views, by PIL and by NVIDIA DALI."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from omegaconf import DictConfig
