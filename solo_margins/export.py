@@ -37,30 +37,6 @@ TARGETS = {
     "safetensors": "backbone.safetensors",
 }
 TOLERANCE = 1e-6  # of features, relative to the largest one
-CARD = """\
-# {args.backbone.name} by {args.method}
-
-```python
-{program}
-```
-
-The model returns features, without a classifier. `settings.json` has all settings.
-
-| pretraining | |
-|---|---|
-| method | {args.method} |
-| backbone | {args.backbone.name} |
-| epochs | {args.max_epochs} |
-| batch size | {args.optimizer.batch_size} |
-| optimizer | {args.optimizer.name}, learning rate {args.optimizer.lr:g} |
-{pretraining}
-
-| accuracy | % |
-|---|---:|
-{accuracies}
-
-Exported from `{checkpoint.name}` with {versions}.
-"""
 ONLINE = {"val_acc1": "online linear classifier", "val_knn_acc1": "online kNN"}
 
 
@@ -197,13 +173,18 @@ def _card(checkpoint: Path, args: DictConfig, program: str, accuracies: dict[str
         for name, title in ONLINE.items()
         if logged.get(name)
     }
-    return CARD.format(
-        args=args,
-        program=program,
-        pretraining=_table(rows),
-        accuracies=_table(measured | accuracies or {"not measured": " "}),
-        checkpoint=checkpoint,
-        versions=", ".join(f"{name} {version}" for name, version in versions().items()),
+    return (
+        Path(__file__)
+        .with_name("model_card.md")
+        .read_text()
+        .format(
+            args=args,
+            program=program,
+            pretraining=_table(rows),
+            accuracies=_table(measured | accuracies or {"not measured": " "}),
+            checkpoint=checkpoint,
+            versions=", ".join(f"{name} {version}" for name, version in versions().items()),
+        )
     )
 
 

@@ -16,7 +16,6 @@ from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
 from solo_margins.data.digits import digits_folder
-from solo_margins.host.image_statistics import STATISTICS
 
 
 @dataclass(frozen=True)
@@ -187,21 +186,6 @@ def _use_files(cfg: DictConfig, name: str, root: Path) -> None:
     cfg.data.dataset = name
     cfg.data.train_path = str(root)
     cfg.data.val_path = str(val or root)
-    _refuse_other_statistics(cfg)
-
-
-def _refuse_other_statistics(cfg: DictConfig) -> None:
-    """Refuse a normalisation that solo-learn would ignore for a data set that it knows."""
-    dataset = cfg.data.dataset
-    if dataset not in STATISTICS:
-        return
-    mean, std = STATISTICS[dataset]
-    for number, view in enumerate(setting(cfg, "augmentations", ())):
-        if (tuple(view.get("mean") or mean), tuple(view.get("std") or std)) != (mean, std):
-            raise ValueError(
-                f"mean and std of augmentations.{number} must be {list(mean)} and {list(std)}: "
-                f"solo-learn normalises data.dataset={dataset} with these, whatever is configured."
-            )
 
 
 # image folders
@@ -237,7 +221,6 @@ def _use_folders(cfg: DictConfig, data: NamedData, path: Path, train: Path) -> N
         cfg.data.unlabelled_folder = os.path.abspath(root / unlabelled)
     cfg.data.dataset = data.dataset
     cfg.data.train_path = str(train)
-    _refuse_other_statistics(cfg)
     classes = len(class_folders.classes_in(train, unlabelled_folder(cfg)))
     if classes != data.classes and not setting(cfg, "data.no_labels"):
         raise ValueError(

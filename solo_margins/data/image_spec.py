@@ -134,11 +134,11 @@ def all_views(cfg: DictConfig, build: Callable[[str, DictConfig], Any]) -> Any:
         cfg: a parsed pretraining configuration.
         build: solo-learn's function that makes the augmentations of one view.
     """
+    spec = image_spec(cfg)
+    # solo-learn ignores the mean and std of a view for data sets that it knows by name.
+    dataset = "custom" if spec is not None and spec.names_statistics else cfg.data.dataset
     return host.FullTransformPipeline(
-        [
-            host.NCropAugmentation(build(cfg.data.dataset, view), view.num_crops)
-            for view in cfg.augmentations
-        ]
+        [host.NCropAugmentation(build(dataset, view), view.num_crops) for view in cfg.augmentations]
     )
 
 
