@@ -1,4 +1,4 @@
-"""Class folders: which folders and files count, and checks of a folder of images."""
+"""Image files and class folders: what counts as an image, reading one, checks of a folder."""
 
 import logging
 import os

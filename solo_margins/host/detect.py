@@ -1,4 +1,4 @@
-"""Which version of solo-learn is installed, found out without importing it."""
+"""Which version of solo-learn is installed, without importing it, and what its import needs."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Checks that a run of a margin method trains with its margins."""
+"""The variant that a run of a margin method is recorded under, and a check of its margins."""
 
 from typing import Any
 

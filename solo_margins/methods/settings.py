@@ -1,4 +1,4 @@
-"""The settings of margin methods in ``method_kwargs``, read in one place."""
+"""The settings of margin methods in ``method_kwargs`` and their schedules, read in one place."""
 
 from __future__ import annotations
 

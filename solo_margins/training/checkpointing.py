@@ -1,4 +1,4 @@
-"""The callback that writes a run's checkpoints, in any program that trains."""
+"""A run's folder, and the callback that writes its checkpoints in any program that trains."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Unit vectors and the angles between them, exact where the textbook formulas are not."""
+"""What the engine's losses share: unit vectors and angles, tiles of rows, the autograd function."""
 
 import math
 from collections.abc import Callable, Sequence
