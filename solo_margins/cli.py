@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,7 +140,7 @@ def exit_with(error: SetupError) -> NoReturn:
     raise SystemExit(1) from None
 
 
-def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
+def _run_job(job: str, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
     print(f"\nStarting {job}", flush=True)
     try:
         with exit_on_interrupt(), _messages_on_stderr(), as_single_run(program):
@@ -155,7 +154,10 @@ def _run_job(job: Job, function: Callable[..., Any], *arguments: Any, program: s
             print(f"Error in {job}: {error}", file=sys.stderr, flush=True)
         else:
             print(f"Error in {job}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-        raise job.failure(one_line(error) or type(error).__name__) from None
+        from hydra.errors import CompactHydraException
+
+        # Hydra goes on with the other jobs; after the last one it shows the first such error.
+        raise CompactHydraException(one_line(error) or type(error).__name__) from None
 
 
 def _leave_to_the_first_process(error: Exception) -> None:
@@ -218,36 +220,12 @@ def is_helper_process() -> bool:
 # Jobs of Hydra's multirun
 
 
-@dataclass(frozen=True)
-class Job:
-    """One job of a multirun."""
-
-    number: int
-    overrides: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"job {self.number} ({' '.join(self.overrides)})"
-
-    def failure(self, sentence: str) -> Exception:
-        """Return an error that Hydra notes while it goes on with the other jobs.
-
-        After the last job it shows the first such error, as one sentence, and exits with code 1.
-        """
-        from hydra.errors import CompactHydraException
-
-        return CompactHydraException(sentence)
-
-
-def current_job() -> Job | None:
-    """Return the job of a multirun that this process is running, if it is."""
+def current_job() -> str | None:
+    """Return a description of the job of a multirun that this process is running, if it is."""
     hydra = running_program()
-    if hydra is None:
+    if hydra is None or hydra.mode.name != "MULTIRUN":
         return None
-    from hydra.types import RunMode
-
-    if hydra.mode != RunMode.MULTIRUN:
-        return None
-    return Job(hydra.job.num, tuple(hydra.overrides.task))
+    return f"job {hydra.job.num} ({' '.join(hydra.overrides.task)})"
 
 
 @contextmanager

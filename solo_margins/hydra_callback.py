@@ -9,6 +9,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from solo_margins.cli import SetupError, exit_with, run_cli, wants_traces
 
+NO_MULTIRUN = """solo-learn's own program cannot run a multirun of this configuration: use the \
+program of the same name in solo-margins."""
+
 
 class CompleteConfiguration(Callback):
     """Checks and completes a configuration before a program of solo-learn's gets it.
@@ -47,9 +50,4 @@ class CompleteConfiguration(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse a multirun: Hydra has no hook that could complete the settings of its jobs."""
         if "solo" in sys.modules and "solo_margins.training" not in sys.modules:
-            exit_with(
-                SetupError(
-                    "solo-learn's own program cannot run a multirun of this configuration: use the "
-                    "program of the same name in solo-margins."
-                )
-            )
+            exit_with(SetupError(NO_MULTIRUN))

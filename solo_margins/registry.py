@@ -7,12 +7,8 @@ loaded, and otherwise waits for solo-learn to be imported. Setting the environme
 
 import importlib
 import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -161,12 +157,7 @@ def register_when_host_loads() -> None:
 class _HostFinder(importlib.abc.MetaPathFinder):
     """Wraps the loader of the package ``solo`` and leaves every other import alone."""
 
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != "solo" or path is not None:
             return None
         for finder in sys.meta_path:
@@ -196,7 +187,7 @@ class _RegisteringLoader(importlib.abc.Loader):
             raise AttributeError(name)
         return getattr(self._loader, name)
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: Any) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -207,7 +198,12 @@ class _RegisteringLoader(importlib.abc.Loader):
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         found = _installed_host()
-        with _importable(found):
+        if found == "pypi":
+            from solo_margins.host.detect import import_shims
+
+            with import_shims():
+                self._loader.exec_module(module)
+        else:
             self._loader.exec_module(module)
         if found is not None and not host.is_loading() and not disabled():
             register()
@@ -221,12 +217,3 @@ def _installed_host() -> str | None:
         return form()
     except HostNotFoundError:
         return None
-
-
-def _importable(found: str | None) -> AbstractContextManager[None]:
-    """Provide what the installed solo-learn needs in order to be imported today."""
-    if found == "pypi":
-        from solo_margins.host.detect import import_shims
-
-        return import_shims()
-    return nullcontext()

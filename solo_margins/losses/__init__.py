@@ -27,26 +27,24 @@ if TYPE_CHECKING:
     from solo_margins.losses.simsiam import simsiam_curv_loss_func
 
 _MODULES = {
-    "MarginNTXentLoss": "ntxent",
-    "Margins": "margins",
-    "byol_curv_loss_func": "byol",
-    "deepclusterv2_margin_loss_func": "deepclusterv2",
-    "distance_polarization_loss_func": "polarization",
-    "distance_polarization_with_count": "polarization",
-    "generalized_info_nce_loss_func": "generalized",
-    "mocov2plus_margin_loss_func": "mocov2plus",
-    "mocov3_margin_loss_func": "mocov3",
-    "nnclr_margin_loss_func": "nnclr",
-    "simclr_debiased_loss_func": "simclr",
-    "simclr_hard_negative_loss_func": "simclr",
-    "simclr_margin_loss_func": "simclr",
-    "simsiam_curv_loss_func": "simsiam",
+    "byol": "byol_curv_loss_func",
+    "deepclusterv2": "deepclusterv2_margin_loss_func",
+    "generalized": "generalized_info_nce_loss_func",
+    "margins": "Margins",
+    "mocov2plus": "mocov2plus_margin_loss_func",
+    "mocov3": "mocov3_margin_loss_func",
+    "nnclr": "nnclr_margin_loss_func",
+    "ntxent": "MarginNTXentLoss",
+    "polarization": "distance_polarization_loss_func distance_polarization_with_count",
+    "simclr": "simclr_debiased_loss_func simclr_hard_negative_loss_func simclr_margin_loss_func",
+    "simsiam": "simsiam_curv_loss_func",
 }
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = list(_MODULES)
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

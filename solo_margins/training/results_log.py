@@ -90,11 +90,9 @@ def _farewell(file: str, done: results.Record, planned: results.Record) -> str:
     said = f"Skipped {done.kind} {described} seed={done.seed}: {file} has it, {done.finished}"
     if "val_acc1" in done.figures:
         said += f", val_acc1 = {done.figures['val_acc1']:.2f} %"
-    path = "data.train_path"
-    if done.details.get(path) != planned.details[path]:
-        # Data are known by their name; who has put others there should hear of it.
-        said += f" (with {path}={done.details.get(path)}, now {planned.details[path]})"
-    return f"{said}."
+    before, now = (record.details.get("data.train_path") for record in (done, planned))
+    # Data are known by their name; who has put others there should hear of it.
+    return said + ("." if before == now else f" (with data.train_path={before}, now {now}).")
 
 
 def _as_result(done: results.Record) -> RunResult:

@@ -71,15 +71,10 @@ def keep_method_contiguous(original: Any, self: Any, cfg: DictConfig) -> None:
 
 
 def keep_classifier_contiguous(
-    original: Any,
-    self: Any,
-    backbone: Any,
-    cfg: DictConfig,
-    loss_func: Any = None,
-    mixup_func: Any = None,
+    original: Any, self: Any, backbone: Any, cfg: DictConfig, *args: Any, **kwargs: Any
 ) -> None:
     """Keep a linear classifier in contiguous memory where channels-last memory would crash."""
-    original(self, backbone, cfg, loss_func, mixup_func)
+    original(self, backbone, cfg, *args, **kwargs)
     keep_contiguous(self, cfg)
 
 
