@@ -56,7 +56,9 @@ def defining_module(source: str, name: str) -> str:
     if is_module(f"{source}.{name}"):
         return f"{source}.{name}"
     if (PACKAGE.joinpath(*source.split(".")[1:])).is_dir():
-        return next(module for module, given in imports_of(text_of(source)) if given == name)
+        # The imports may stand in a block for type checkers.
+        text = re.sub("^    ", "", text_of(source), flags=re.MULTILINE)
+        return next(module for module, given in imports_of(text) if given == name)
     return source
 
 
