@@ -3,16 +3,16 @@
 import hydra
 from omegaconf import DictConfig
 
-from solo_margins import training
+from solo_margins import cli, training
 
 
 @hydra.main(version_base="1.2")
 def main(cfg: DictConfig) -> None:
     """Pretrain as the configuration says."""
-    training.run_cli(training.pretrain, cfg, program=__file__)
+    cli.run_cli(training.pretrain, cfg, program=__file__)
 
 
 if __name__ == "__main__":
     # A launcher may wait here for jobs that run elsewhere.
-    with training.exit_on_interrupt():
+    with cli.exit_on_interrupt():
         main()

@@ -80,19 +80,15 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
             f"exist: {key} is not known, set what needs it on the command line."
         )
     value = OmegaConf.select(settings, key)
-    if value is None and default:
-        return default[0]
-    if value is None and "pretrained_feature_extractor" in settings:
+    if value is not None or default:
+        return default[0] if value is None else value
+    if "pretrained_feature_extractor" in settings:
         raise ValueError(
             f"{checkpoint} is a checkpoint of a linear probe, which does not know {key}: name the "
             f"one of the pretraining, {settings.pretrained_feature_extractor}."
         )
-    if value is None:
-        raise ValueError(
-            f"{args_file(checkpoint)} holds no setting {key}; set what needs it on the command "
-            "line."
-        )
-    return value
+    file = args_file(checkpoint)
+    raise ValueError(f"{file} holds no setting {key}; set what needs it on the command line.")
 
 
 # Which file a path means.
@@ -181,7 +177,7 @@ def find_same_run(
         except ValueError:
             log.warning("Skipped %s for auto-resume: its args.json cannot be read.", run)
             continue
-        known: Any = {} if other is None else OmegaConf.to_container(other)
+        known: Any = {} if other is None else OmegaConf.to_container(other, resolve=True)
         if are_the_same_run(known, settings):
             checkpoint = newest_readable(run)
             if checkpoint is not None:

@@ -27,7 +27,7 @@ from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import run_cli, user_errors
 from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
-from solo_margins.host.versions import versions
+from solo_margins.host.detect import versions
 from solo_margins.lens.logged_metrics import logged_accuracies
 
 # Target to the file with the weights.

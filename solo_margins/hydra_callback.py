@@ -20,8 +20,7 @@ class CompleteConfiguration(Callback):
     solo-learn yet, do all that themselves, and others may only compose the configuration.
     """
 
-    def __init__(self) -> None:
-        self._has_completed = False
+    _has_completed = False
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Complete the configuration, or end the program with one sentence."""
@@ -34,6 +33,7 @@ class CompleteConfiguration(Callback):
         with read_write(config), open_dict(config):
             for key in completed:
                 config[key] = completed[key]
+            config.replace_loaders = True
         self._has_completed = True
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:

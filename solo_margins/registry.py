@@ -60,9 +60,6 @@ class Method:
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return (self.load(),)
 
-    def __instancecheck__(self, instance: Any) -> bool:
-        return isinstance(instance, self.load())
-
 
 class MethodNameClashError(RuntimeError):
     """Another package has already registered a method under one of our names."""
@@ -136,9 +133,8 @@ def _open_callbacks(model: Any) -> None:
 
 
 def _is_taken_up(method: type, target: str) -> bool:
-    module, name = target.split(":")
-    place = f"solo.methods.{module.rpartition('.')[2]}"
-    return (method.__module__, method.__qualname__) == (place, name)
+    module, name = target.removeprefix("solo_margins.").split(":")
+    return (method.__module__, method.__qualname__) == (f"solo.{module}", name)
 
 
 def register_when_host_loads() -> None:

@@ -1,6 +1,5 @@
 """What our YAML files need besides Hydra itself: resolvers, and the recipes."""
 
-import importlib.util
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,9 +9,6 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins.checkpoints import checkpoint_setting
 from solo_margins.data.digits import digits_folder
 from solo_margins.recipes import cell_name, probe_setting, store_recipes
-
-# Launchers of Hydra's own packages, and the extra of this package that brings them.
-LAUNCHERS = {"joblib": "sweep", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
 
 
 def install() -> None:
@@ -36,8 +32,10 @@ def install() -> None:
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(f"solo_margins.{name}", resolver, replace=True)
+    from hydra_plugins import solo_margins_launchers
+
     store_recipes()
-    _explain_missing_launchers()
+    solo_margins_launchers.explain_missing()
 
 
 def composed(name: str, overrides: Iterable[str] = ()) -> DictConfig:
@@ -56,21 +54,6 @@ def running_program() -> Any:
     from hydra.core.hydra_config import HydraConfig
 
     return HydraConfig.get() if HydraConfig.initialized() else None
-
-
-def _explain_missing_launchers() -> None:
-    """Let a launcher that is not installed answer with what to install."""
-    from hydra.core.config_store import ConfigStore
-
-    for launcher, extra in LAUNCHERS.items():
-        package = f"hydra-{launcher.partition('_')[0]}-launcher"
-        if importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is None:
-            node = {
-                "_target_": "hydra_plugins.solo_margins_launchers.MissingLauncher",
-                "sentence": f"The launcher {launcher} needs {package}, which is not installed: run "
-                f'`pip install {package}`, or `pip install ".[{extra}]"` in solo-margins\' folder.',
-            }
-            ConfigStore.instance().store(launcher, node, "hydra/launcher", provider="solo-margins")
 
 
 def patch_size(image_size: int) -> int:

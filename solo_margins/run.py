@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from solo_margins import host
 from solo_margins.checkpoints import read_settings, safe_loading
 from solo_margins.cli import SetupError, run_cli, user_errors
@@ -34,7 +36,7 @@ def run(arguments: Sequence[str]) -> None:
         with safe_loading():
             runpy.run_path(str(program), run_name="__main__")
     except (AssertionError, RuntimeError) as error:
-        if not _is_missing_cuda(error):
+        if torch.cuda.is_available() or not re.search(r"CUDA|NVIDIA", str(error)):
             raise
         raise SetupError(
             f"{program.name} needs a CUDA device, and there is none; "
@@ -65,12 +67,6 @@ def _use_image_size_of(arguments: Sequence[str]) -> None:
         images = image_spec(settings) if settings is not None else None
         if images is not None and host.FORM == "main":
             host.use_classification_transforms(*images.transforms())
-
-
-def _is_missing_cuda(error: Exception) -> bool:
-    import torch
-
-    return not torch.cuda.is_available() and bool(re.search(r"CUDA|NVIDIA", str(error)))
 
 
 if __name__ == "__main__":

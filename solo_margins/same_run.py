@@ -18,7 +18,7 @@ from typing import Any
 # not its path; a run that reaches max_consecutive_skips has no result.
 NAMES_AND_PLACES = """
     name run_id result_id results skip_finished default_root_dir log_dir resume_from_checkpoint
-    pretrained_feature_extractor data.download
+    replace_loaders pretrained_feature_extractor data.download
 """
 OUTPUT = """
     checkpoint auto_resume auto_umap debug_augmentations loggers lens log_every_n_steps wandb
@@ -34,6 +34,9 @@ IGNORED_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
 # Where images are stored. Data with a name are the same everywhere; other data are known by this.
 IMAGE_LOCATIONS = frozenset({"data.train_path", "data.val_path", "data.dataset"})
 UNNAMED_DATA = (None, "folder")
+
+# For Lightning 1 is one batch, and 1.0 all of them.
+ONE_IS_NOT_ALL = ("limit_train_batches", "limit_val_batches", "overfit_batches")
 
 LARGEST_EXACT_INTEGER = 2**53  # of a float
 
@@ -94,6 +97,8 @@ def _normalized(value: Any, key: str, ignored: frozenset[str]) -> Any:
             return str(value)
         is_whole = value.is_integer() and abs(value) < LARGEST_EXACT_INTEGER
         return int(value) if is_whole else value
+    if value == 1 and isinstance(value, int) and key in ONE_IS_NOT_ALL:
+        return "1 batch"
     if value is None or isinstance(value, (bool, int)):
         return value
     return {".inf": "inf", "None": None}.get(str(value), str(value))

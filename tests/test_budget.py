@@ -16,8 +16,8 @@ PACKAGE = ROOT / "solo_margins"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "configs" not in path.parts]
 RELEASE = [*(PACKAGE / "host" / "solo_1_0_2").rglob("*.py")]
 
-CODE_LINES = 8150  # on the way to 8,000
-CODE_LINES_FOR_THE_RELEASE = 1300
+CODE_LINES = 8000
+CODE_LINES_FOR_THE_RELEASE = 800
 LINES_OF_A_FILE = 400
 CHANGES = 20
 MODULES_OF_A_RUN = 70

@@ -104,3 +104,9 @@ def test_neither_torch_nor_the_host_is_needed():
         "assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_batch_is_not_all_of_them():
+    one, every = ({"limit_train_batches": limit} for limit in (1, 1.0))
+    assert defining_settings(one) != defining_settings(every)
+    assert defining_settings({"accumulate_grad_batches": 1}) == {"accumulate_grad_batches": 1}

@@ -18,7 +18,7 @@ from typing import Any
 
 from reproduce.experiments import Cell, Entry
 from reproduce.study import Study
-from solo_margins import results, training
+from solo_margins import cli, results, training
 
 
 def targets_of(entries: Iterable[Entry]) -> dict[Cell, list[str]]:
@@ -79,7 +79,7 @@ def run(
             return
         # The cell composes configurations of its own.
         GlobalHydra.instance().clear()
-        training.run_cli(_run_cell, cell, cfg.seed, missing, study, title)
+        cli.run_cli(_run_cell, cell, cfg.seed, missing, study, title)
 
     overrides = [f"seed={','.join(map(str, seeds))}", f"cell={','.join(cells)}"]
     overrides.append(_override("hydra.sweep.dir", study.work))
@@ -104,7 +104,7 @@ def _multirun(job: Callable[[Any], None], overrides: Sequence[str]) -> None:
     arguments = sys.argv
     sys.argv = [arguments[0], "--multirun", *overrides]
     try:
-        with training.exit_on_interrupt():
+        with cli.exit_on_interrupt():
             hydra.main(version_base="1.2", config_path=".", config_name="multirun")(job)()
     except SystemExit as end:
         if end.code != 1:  # interrupted
@@ -130,7 +130,7 @@ def _run_cell(cell: Cell, seed: int, targets: Sequence[str], study: Study, title
     """Pretrain, probe on everything that is wanted, and record each probe."""
     import torch
 
-    from solo_margins.host.versions import versions
+    from solo_margins.host.detect import versions
 
     torch.set_num_threads(1)
     began = time.perf_counter()

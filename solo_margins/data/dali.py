@@ -20,8 +20,8 @@ from solo_margins.data.class_folders import UnreadableImage, read_image
 from solo_margins.data.deterministic import PIPELINE, EpochBatches, derive_seed
 from solo_margins.data.folders import Samples
 from solo_margins.data.image_spec import ImageSpec, all_views
+from solo_margins.losses.checks import require_choice
 
-DEVICES = ("gpu", "cpu")
 SECONDS_OF_SEARCH = 60.0
 
 # How images are decoded for the GPU; the sizes are those that solo-learn reserves.
@@ -55,9 +55,7 @@ def device_of(cfg: DictConfig) -> str:
     Raises:
         ValueError: there is no such device; the message is one sentence.
     """
-    device = setting(cfg, "dali.device", "gpu")
-    if device not in DEVICES:
-        raise ValueError(f"dali.device must be one of {', '.join(DEVICES)}, got {device!r}.")
+    device = require_choice("dali.device", setting(cfg, "dali.device", "gpu"), ("gpu", "cpu"))
     if device == "gpu" and not torch.cuda.is_available():
         raise ValueError(
             "dali.device=gpu needs a CUDA device, and there is none: use dali.device=cpu, or "

@@ -10,27 +10,7 @@ from torch.utils.data import DataLoader, Subset
 
 from solo_margins import host
 from solo_margins.config import setting
-from solo_margins.data import class_folders
-from solo_margins.data.dataset_paths import (
-    TORCHVISION_FILES,
-    data_fraction,
-    path_setting,
-    unlabelled_folder,
-)
-from solo_margins.data.deterministic import (
-    EpochBatches,
-    PILBatches,
-    batches_per_epoch,
-    ignore_group_signals,
-)
-from solo_margins.data.folders import (
-    ImageFiles,
-    Indexed,
-    keep_fraction,
-    labelled_files,
-    torchvision_files,
-    unlabelled_files,
-)
+from solo_margins.data import class_folders, dataset_paths, deterministic, folders
 from solo_margins.data.image_spec import all_views, classifier_spec
 from solo_margins.host.detect import host_folder
 from solo_margins.host.lightning import pl
@@ -69,7 +49,7 @@ class RunData(pl.LightningDataModule):
 
     def train_dataloader(self) -> Any:
         """Return the training batches, at the position and rank of the trainer."""
-        if isinstance(self.train, EpochBatches):
+        if isinstance(self.train, deterministic.EpochBatches):
             self.train.trainer = self.trainer
         return self.train
 
@@ -106,10 +86,12 @@ def training_images(cfg: DictConfig, pretraining: bool) -> Any:
     Pretraining includes unlabelled images, with the label −1.
     """
     images = _stored_images(cfg, "train_path", pretraining)
-    fraction = data_fraction(cfg)
+    fraction = dataset_paths.data_fraction(cfg)
     if fraction is None:
         return images
-    return keep_fraction(images, fraction, PRETRAINING_FRACTION_SEED if pretraining else cfg.seed)
+    return folders.keep_fraction(
+        images, fraction, PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
+    )
 
 
 def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
@@ -122,19 +104,19 @@ def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
         transform = spec.auto_augment() if cfg.auto_augment else spec.transforms()[0]
     _innermost(images).transform = transform
     if pretraining:
-        images = Indexed(images)
+        images = folders.Indexed(images)
     batch_size, workers = cfg.optimizer.batch_size, cfg.data.num_workers
     if setting(cfg, "overfit_batches", 0) or not setting(cfg, "use_distributed_sampler", True):
         # Lightning, or the user, chooses the images of every batch.
         return _loader(images, batch_size, workers, shuffle=True, drop_last=True)
-    return PILBatches(images, batch_size, cfg.seed, workers)
+    return deterministic.PILBatches(images, batch_size, cfg.seed, workers)
 
 
 def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     from solo_margins.data import dali
 
     files = _innermost(images)
-    if not isinstance(files, ImageFiles):
+    if not isinstance(files, folders.ImageFiles):
         raise ValueError(
             f"data.format=dali reads image folders, but data.dataset={cfg.data.dataset} is read "
             "from torchvision's files: use data.format=image_folder."
@@ -165,7 +147,7 @@ def _refuse_too_few(images: int, cfg: DictConfig) -> None:
     ranks, size = len(cfg.devices) * cfg.num_nodes, cfg.optimizer.batch_size
     if setting(cfg, "limit_train_batches") == 0:
         return
-    if batches_per_epoch(images, size, ranks) == 0:
+    if deterministic.batches_per_epoch(images, size, ranks) == 0:
         shared = "" if ranks == 1 else f", which {ranks} ranks share"
         raise ValueError(
             f"optimizer.batch_size={size} exceeds the {images} training images of "
@@ -178,7 +160,10 @@ def _refuse_too_few(images: int, cfg: DictConfig) -> None:
 
 def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
     """Return the validation batches, None where a pretraining configuration has none."""
-    has_images = setting(cfg, "data.val_path") is not None or cfg.data.dataset in TORCHVISION_FILES
+    has_images = (
+        setting(cfg, "data.val_path") is not None
+        or cfg.data.dataset in dataset_paths.TORCHVISION_FILES
+    )
     if pretraining and (cfg.data.no_labels or not has_images):
         return None
     images = _stored_images(cfg, "val_path", pretraining=False)
@@ -191,27 +176,29 @@ def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
 
 def _stored_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
     """Return all images of a path of the configuration, as they are stored."""
-    if cfg.data.dataset in TORCHVISION_FILES:
+    if cfg.data.dataset in dataset_paths.TORCHVISION_FILES:
         # Without a path solo-learn keeps downloaded data in a folder of its own.
-        train = path_setting(cfg, "train_path") or host_folder() / "datasets"
+        train = dataset_paths.path_setting(cfg, "train_path") or host_folder() / "datasets"
         split = "train" if key == "train_path" else "test"
         if pretraining and cfg.data.dataset == "stl10":
             split = "train+unlabeled"
-        root = path_setting(cfg, key) or train
+        root = dataset_paths.path_setting(cfg, key) or train
         download = setting(cfg, "data.download")
-        return torchvision_files(cfg.data.dataset, root, split, download=download)
-    train, unlabelled = _folder(cfg, "train_path"), unlabelled_folder(cfg)
+        return folders.torchvision_files(cfg.data.dataset, root, split, download=download)
+    train, unlabelled = _folder(cfg, "train_path"), dataset_paths.unlabelled_folder(cfg)
     if pretraining and cfg.data.no_labels:
-        samples = unlabelled_files(train)
+        samples = folders.unlabelled_files(train)
     else:
         # One numbering for both: a class folder that validation lacks shifts no label.
         classes = class_folders.classes_in(train, unlabelled)
-        samples = labelled_files(_folder(cfg, key), classes, unlabelled if pretraining else None)
-    return ImageFiles(samples, on_error=setting(cfg, "data.on_error", "raise"))
+        samples = folders.labelled_files(
+            _folder(cfg, key), classes, unlabelled if pretraining else None
+        )
+    return folders.ImageFiles(samples, on_error=setting(cfg, "data.on_error", "raise"))
 
 
 def _folder(cfg: DictConfig, key: str) -> Path:
-    folder = path_setting(cfg, key)
+    folder = dataset_paths.path_setting(cfg, key)
     if folder is None:
         raise ValueError(
             f"data.{key} has no value: name the folder of images, data.{key}=<folder>."
@@ -227,7 +214,7 @@ def _loader(images: Any, batch_size: int, num_workers: int, **settings: Any) -> 
         batch_size=batch_size,
         num_workers=num_workers,
         pin_memory=torch.cuda.is_available(),
-        worker_init_fn=ignore_group_signals,
+        worker_init_fn=deterministic.ignore_group_signals,
         **settings,
     )
 

@@ -16,6 +16,7 @@ from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
 from solo_margins.data.digits import digits_folder
+from solo_margins.losses.checks import require_choice
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,6 @@ TORCHVISION_FILES = tuple(name for name, data in NAMED.items() if data.files is 
 
 # Every data.name of our configurations; others are not ours.
 OURS = (*NAMED, "digits", "folder")
-
-# Values of data.on_error: what to do about an image that cannot be read.
-ON_ERROR = ("raise", "skip")
 
 
 def resolve(cfg: DictConfig, pretraining: bool) -> None:
@@ -112,9 +110,8 @@ def unlabelled_folder(cfg: DictConfig) -> Path | None:
 
 
 def _check_on_error(cfg: DictConfig) -> None:
-    on_error = setting(cfg, "data.on_error", "raise")
-    if on_error not in ON_ERROR:
-        raise ValueError(f"data.on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}.")
+    given = setting(cfg, "data.on_error", "raise")
+    on_error = require_choice("data.on_error", given, ("raise", "skip"))
     if on_error == "skip" and setting(cfg, "data.format") == "dali":
         raise ValueError(
             "data.on_error=skip is not possible with data.format=dali, which stops at the first "

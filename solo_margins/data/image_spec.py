@@ -8,12 +8,7 @@ from omegaconf import DictConfig
 
 from solo_margins import host
 from solo_margins.config import setting, write
-from solo_margins.host.image_statistics import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    STATISTICS,
-    statistics_of,
-)
+from solo_margins.host import image_statistics
 
 
 @dataclass(frozen=True)
@@ -61,14 +56,14 @@ class ImageSpec:
         )
 
 
-CIFAR = ImageSpec(32, STATISTICS["cifar10"][0], (0.247, 0.243, 0.261))
-IMAGENET = ImageSpec(224, IMAGENET_MEAN, IMAGENET_STD)
+CIFAR = ImageSpec(32, image_statistics.STATISTICS["cifar10"][0], (0.247, 0.243, 0.261))
+IMAGENET = ImageSpec(224, image_statistics.IMAGENET_MEAN, image_statistics.IMAGENET_STD)
 
 # What solo-learn shows a classifier, by data set, whatever is configured.
 SOLO_LEARNS_OWN = {
     "cifar10": CIFAR,
     "cifar100": CIFAR,
-    "stl10": ImageSpec(96, *STATISTICS["stl10"], validates_whole_image=True),
+    "stl10": ImageSpec(96, *image_statistics.STATISTICS["stl10"], validates_whole_image=True),
     "imagenet100": IMAGENET,
     "imagenet": IMAGENET,
     "custom": IMAGENET,
@@ -88,7 +83,7 @@ def image_spec(cfg: DictConfig) -> ImageSpec | None:
     # For a data set that solo-learn knows it ignores the statistics of other people's views.
     is_ours = setting(cfg, "data.name") is not None
     names_statistics = is_ours and None not in (view.get("mean"), view.get("std"))
-    mean, std = statistics_of("custom" if names_statistics else dataset, view)
+    mean, std = image_statistics.statistics_of("custom" if names_statistics else dataset, view)
     return ImageSpec(
         int(view.crop_size),
         mean,
@@ -120,7 +115,7 @@ def complete_image_spec(cfg: DictConfig) -> None:
     configuration, which would fill in the size and statistics of ImageNet for any data set.
     """
     dataset = cfg.data.dataset
-    mean, std = statistics_of(dataset, {})
+    mean, std = image_statistics.statistics_of(dataset, {})
     defaults = {"crop_size": NATIVE_SIZE[dataset], "mean": list(mean), "std": list(std)}
     for key, value in defaults.items():
         if setting(cfg, f"data.augmentations.{key}") is None:

@@ -1,6 +1,5 @@
 """Features of a frozen backbone, extracted once and kept in memory."""
 
-import os
 import struct
 import sys
 import zlib
@@ -175,8 +174,4 @@ def free_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024 * int(next(line for line in lines if "MemAvailable" in line).split()[1])
     except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
         return None

@@ -13,10 +13,7 @@ from solo_margins.host.repairs.warmup_cosine import warmup_cosine_lr
 
 
 def train_linear_layer(
-    train: Features,
-    cfg: DictConfig,
-    device: str | torch.device = "auto",
-    progress: bool = True,
+    train: Features, cfg: DictConfig, device: str | torch.device = "auto", progress: bool = True
 ) -> nn.Linear:
     """Return a linear layer trained on features by cross-entropy.
 

@@ -39,10 +39,7 @@ OTHER_METHODS["BarlowTwins"] = "barlow_twins"
 SOLO_METHODS = ("simclr", "byol", "mocov3", *OTHER_METHODS.values())
 
 # Where the names of the interface are, by the version of solo-learn.
-VERSIONS = {
-    "main": "solo_margins.host.solo_main",
-    "pypi": "solo_margins.host.solo_1_0_2",
-}
+VERSIONS = {"main": "solo_margins.host.solo_main", "pypi": "solo_margins.host.solo_1_0_2"}
 
 # Modules that the extra ``train`` brings.
 _TRAINING_PACKAGES = """

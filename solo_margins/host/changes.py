@@ -99,21 +99,7 @@ class Replace(_Change):
             setattr(owner, name, self.function)
 
 
-@dataclass(frozen=True)
-class Rebase(_Change):
-    """Lets a class derive from ``base`` instead of from what ``base`` itself derives from."""
-
-    base: type
-
-    def apply(self) -> None:
-        """Make the change."""
-        changed = getattr(*self.place())
-        changed.__bases__ = tuple(
-            self.base if issubclass(self.base, old) else old for old in changed.__bases__
-        )
-
-
-Change = Wrap | Replace | Rebase
+Change = Wrap | Replace
 
 
 @dataclass(frozen=True)

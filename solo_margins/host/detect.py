@@ -1,6 +1,7 @@
 """Which version of solo-learn is installed, without importing it, and what its import needs."""
 
 import importlib.util
+import platform
 import re
 import sys
 from collections.abc import Iterator
@@ -109,3 +110,16 @@ def version() -> str:
     setup = folder.parent / "setup.py"
     found = setup.is_file() and re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text())
     return found.group(1) if found else "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on."""
+    import solo_margins
+
+    found = {"solo_margins": solo_margins.__version__, "solo-learn": version()}
+    for name in ("torch", "lightning"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return {**found, "python": platform.python_version()}

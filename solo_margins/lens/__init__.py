@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from solo_margins.losses.checks import require_choice, require_count, require_flag
 
-ON_COLLAPSE = ("warn", "stop")
 LARGEST_DEFAULT_INTERVAL = 50
 
 
@@ -25,7 +24,7 @@ class LensSettings:
     def __post_init__(self) -> None:
         require_flag("enabled", self.enabled)
         require_count("every", self.every, optional=True)
-        require_choice("on_collapse", self.on_collapse, ON_COLLAPSE)
+        require_choice("on_collapse", self.on_collapse, ("warn", "stop"))
 
     def interval(self, batches_per_epoch: float) -> int:
         """Return the number of steps between two observations.

@@ -12,8 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import run_folder
 from solo_margins.config import setting
-from solo_margins.host.detect import HostNotFoundError, form
-from solo_margins.host.versions import versions
+from solo_margins.host.detect import HostNotFoundError, form, versions
 from solo_margins.lens import LensSettings
 from solo_margins.lens.capture import StepCapture, capture
 from solo_margins.lens.health import COLLAPSE, HealthChecks

@@ -14,15 +14,8 @@ from torch import Tensor
 
 from solo_margins.losses import capture, plain
 from solo_margins.losses.checks import is_compiling
-from solo_margins.losses.engine import positives
+from solo_margins.losses.engine import geometry, positives
 from solo_margins.losses.engine.contrastive import contrastive_loss
-from solo_margins.losses.engine.geometry import (
-    EngineLoss,
-    angles_between,
-    chord,
-    positive_grad,
-    unit_vectors,
-)
 from solo_margins.losses.engine.polarization import polarization as engine_polarization
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import ContrastSpec, Margins
@@ -70,7 +63,7 @@ def query_key(
     tile_size: int | None = None,
 ) -> Tensor:
     """Return the mean loss of queries against all keys; key i is the positive of query i."""
-    rows, columns = unit_vectors(query, key)
+    rows, columns = geometry.unit_vectors(query, key)
     sizes = batch_sizes(rows)
     pairs = positives.diagonal_positives(own_rows(sizes), sum(sizes), rows.device)
     columns = gather(columns, sizes, with_gradient)
@@ -80,7 +73,7 @@ def query_key(
 @_either
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
-    (rows,) = unit_vectors(z)
+    (rows,) = geometry.unit_vectors(z)
     sizes = batch_sizes(rows)
     pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
     columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
@@ -90,7 +83,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = 
 @_either
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of queries against their own key and the columns of a queue."""
-    rows, keys, columns = unit_vectors(query, key.detach(), negatives.detach().t())
+    rows, keys, columns = geometry.unit_vectors(query, key.detach(), negatives.detach().t())
     sizes = batch_sizes(rows)
     pairs = positives.paired_positives(keys, sum(sizes))
     return contrastive_loss(rows, columns, pairs, spec, len(sizes))
@@ -99,26 +92,26 @@ def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> 
 @_either
 def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
-    rows, columns = unit_vectors(z, centres.detach())
+    rows, columns = geometry.unit_vectors(z, centres.detach())
     return contrastive_loss(rows, columns, positives.assigned_positives(assignments), spec)
 
 
 @_either
 def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
-    rows, targets = unit_vectors(p, z.detach())
+    rows, targets = geometry.unit_vectors(p, z.detach())
     capture.report(capture.CapturedPairs, rows, targets, margins)
 
     def engine(rows: Tensor, needed: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
-        angles = angles_between(rows, targets)
+        angles = geometry.angles_between(rows, targets)
         loss = -margins.similarity(angles.cosine, angles.sine).mean()
         if not needed[0]:
             return loss, [None]
         dloss_dsim = torch.full_like(angles.angle, -1.0 / len(rows))
-        factor = positive_grad(angles, margins, dloss_dsim).unsqueeze(1)
-        return loss, [chord(rows, targets, angles.side).mul_(factor)]
+        factor = geometry.positive_grad(angles, margins, dloss_dsim).unsqueeze(1)
+        return loss, [geometry.chord(rows, targets, angles.side).mul_(factor)]
 
     def by_autograd(rows: Tensor) -> Tensor:
         return plain.pair_losses(rows, targets, margins).mean()
 
-    return EngineLoss.apply(engine, by_autograd, rows)
+    return geometry.EngineLoss.apply(engine, by_autograd, rows)

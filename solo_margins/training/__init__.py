@@ -8,26 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from solo_margins.cli import (
-    SetupError,
-    TrainingInterrupted,
-    exit_on_interrupt,
-    run_cli,
-)
+from solo_margins.cli import SetupError, TrainingInterrupted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from solo_margins.training.checkpointing import RunResult
 
-__all__ = [
-    "SetupError",
-    "TrainingInterrupted",
-    "exit_on_interrupt",
-    "linear",
-    "pretrain",
-    "run_cli",
-]
+__all__ = ["SetupError", "TrainingInterrupted", "linear", "pretrain"]
 
 
 def pretrain(cfg: DictConfig) -> RunResult:

@@ -13,7 +13,7 @@ from solo_margins.checkpoints import run_folder
 from solo_margins.cli import show_warnings, user_errors
 from solo_margins.config import read, setting
 from solo_margins.data.datamodule import RunData
-from solo_margins.data.deterministic import derive_seed, seed_cpu
+from solo_margins.data.deterministic import EPOCH, STEP, derive_seed, seed_cpu
 from solo_margins.data.folders import skipped_files, total
 from solo_margins.host import Checkpointer
 from solo_margins.host.lightning import pl
@@ -26,9 +26,6 @@ from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
 
 # Name of the list of unreadable images in a run's folder.
 SKIPPED_FILE = "skipped_images.txt"
-
-# What random numbers are drawn for; each has a stream of its own.
-STEP, EPOCH = 2, 3
 
 log = logging.getLogger("solo_margins.data")
 
@@ -43,8 +40,8 @@ def run_callbacks(module: Any) -> list[Any]:
     is_our_method = isinstance(module, MarginMethod)
     is_our_recipe = "run_id" in cfg
     callbacks: list[Any] = []
-    if is_our_recipe and not isinstance(trainer.datamodule, RunData):
-        # solo-learn's program has brought loaders of its own.
+    if setting(cfg, "replace_loaders", False) and trainer.state.fn == "fit":
+        # solo-learn's program has brought loaders of its own, see solo_margins.hydra_callback.
         with user_errors():
             data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         trainer._data_connector.attach_datamodule(module, data)
@@ -62,7 +59,9 @@ def run_callbacks(module: Any) -> list[Any]:
         if any(isinstance(callback, Checkpointer) for callback in trainer.callbacks):
             callbacks.append(RunCheckpointer(cfg))
     if is_our_recipe:
-        callbacks += [SeededSteps(cfg.seed), SkippedImagesReport()]
+        callbacks.append(SeededSteps(cfg.seed))
+    if isinstance(trainer.datamodule, RunData):
+        callbacks.append(SkippedImagesReport())
     # Somebody's own configuration of a method of solo-learn may call something else "lens".
     if is_our_method or is_our_recipe or setting(cfg, "lens.enabled") is True:
         settings = read(cfg, "lens", LensSettings)
@@ -150,9 +149,8 @@ class GradientNorm(pl.Callback):
         if not trainer.loggers or (stepped + 1) % trainer.log_every_n_steps:
             return
         norms = {"grad_norm": gradient_norm(pl_module)}
-        backbone = getattr(pl_module, "backbone", None)
-        if backbone is not None and any(p.requires_grad for p in backbone.parameters()):
-            norms["grad_norm_backbone"] = gradient_norm(backbone)
+        if any(p.requires_grad for p in pl_module.backbone.parameters()):
+            norms["grad_norm_backbone"] = gradient_norm(pl_module.backbone)
         pl_module.log_dict(norms, on_step=True, on_epoch=False)
 
 

@@ -14,17 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import host
-from solo_margins.checkpoints import (
-    PREVIOUS,
-    fault_of,
-    find_same_run,
-    newest_checkpoint,
-    newest_first,
-    read_settings,
-    reason_of,
-    refuse_unsafe,
-)
+from solo_margins import checkpoints, host
 from solo_margins.cli import SetupError, is_helper_process
 from solo_margins.config import setting
 from solo_margins.files import complete_file, put_in_place
@@ -88,17 +78,15 @@ def choose_run(cfg: DictConfig) -> Run:
     name = _chosen_name(cfg)
     resumed = _explicit_checkpoint(cfg)
     if resumed is None and cfg.auto_resume.enabled:
-        resumed, _ = find_same_run(
+        resumed, _ = checkpoints.find_same_run(
             runs / name if name else runs, cfg, timedelta(hours=cfg.auto_resume.max_hours)
         )
         if resumed is not None:
-            refuse_unsafe(resumed)
+            checkpoints.refuse_unsafe(resumed)
             name, runs = resumed.parent.name, resumed.parent.parent
     run = Run(runs / (name or fresh_name()), resumed)
     refuse_other_run(run, cfg)
     cfg.run_id = run.name
-    if not is_helper_process():
-        os.environ[RUN_ID_VARIABLE] = run.name
     return run
 
 
@@ -108,8 +96,13 @@ def refuse_other_run(run: Run, cfg: DictConfig) -> None:
     continues = resumed is not None and resumed.parent.resolve() == run.folder.resolve()
     # Unreadable checkpoints are ignored; auto-resume has warned of them.
     resumes = setting(cfg, "auto_resume.enabled", False)
-    is_lost = resumes and all(map(fault_of, newest_first(run.folder)))
-    if continues or is_lost or is_helper_process() or newest_checkpoint(run.folder) is None:
+    is_lost = resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder)))
+    if (
+        continues
+        or is_lost
+        or is_helper_process()
+        or checkpoints.newest_checkpoint(run.folder) is None
+    ):
         return
     raise SetupError(
         f"run_id={run.name}: {run.folder} already holds a run"
@@ -143,8 +136,8 @@ def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     if not Path(path).exists():
         raise ValueError(f"resume_from_checkpoint={path} does not exist.")
-    refuse_unsafe(path)
-    fault = fault_of(Path(path))
+    checkpoints.refuse_unsafe(path)
+    fault = checkpoints.fault_of(Path(path))
     if fault is not None:
         raise ValueError(f"{path} is damaged or not a checkpoint ({fault}).")
     return Path(path)
@@ -210,9 +203,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise CheckpointNotWritten(
-                    f"checkpoint.dir: {self.path} cannot be created: {reason_of(error)}."
-                ) from error
+                reason = checkpoints.reason_of(error)
+                sentence = f"checkpoint.dir: {self.path} cannot be created: {reason}."
+                raise CheckpointNotWritten(sentence) from error
             for unfinished in self._own("partial"):
                 # Left by a process that was killed.
                 unfinished.unlink(missing_ok=True)
@@ -220,9 +213,8 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             trainer.loggers = [*trainer.loggers, csv_logger(self.path)]
 
     def _logs_here(self, trainer: Any) -> bool:
-        logs = str(csv_logger(self.path).root_dir)  # type: ignore[arg-type]
-        kind = pl.loggers.CSVLogger
-        return any(isinstance(x, kind) and str(x.root_dir) == logs for x in trainer.loggers)
+        logs = csv_logger(self.path).root_dir  # type: ignore[arg-type]
+        return any(getattr(logger, "root_dir", None) == logs for logger in trainer.loggers)
 
     def _run_name(self, trainer: Any) -> str:
         chosen = checked_name(setting(self.cfg, "run_id"))
@@ -230,7 +222,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             return chosen
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
         if resumed is not None and resumed.parent.resolve() == self.logdir.resolve():
-            before: Any = OmegaConf.to_container(read_settings(resumed) or OmegaConf.create({}))
+            before: Any = OmegaConf.to_container(
+                checkpoints.read_settings(resumed) or OmegaConf.create({})
+            )
             now: Any = OmegaConf.to_container(self.cfg, resolve=True)
             if are_the_same_run(before, now):
                 return resumed.name
@@ -251,7 +245,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
                 unfinished.write_text(json.dumps(args, default=lambda _: "<not serializable>"))
         except OSError as error:
             raise CheckpointNotWritten(
-                f"{self.path / 'args.json'} cannot be written: {reason_of(error)}."
+                f"{self.path / 'args.json'} cannot be written: {checkpoints.reason_of(error)}."
             ) from error
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -279,7 +273,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
         unfinished = ckpt.with_suffix(".partial")
         problem = _write(trainer, unfinished, ckpt)
-        reason = None if problem is None else reason_of(problem)
+        reason = None if problem is None else checkpoints.reason_of(problem)
         if trainer.world_size > 1:
             # Rank 0 writes, and all of them must stop.
             reason = trainer.strategy.broadcast(reason)
@@ -303,8 +297,8 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         """
         before = self.last_ckpt if self.last_ckpt != newest else None
         if before is not None and before.suffix == ".ckpt" and before.exists():
-            before = before.replace(before.with_name(before.name + PREVIOUS))
-        for old in [*self._own("ckpt"), *self._own("ckpt" + PREVIOUS)]:
+            before = before.replace(before.with_name(before.name + checkpoints.PREVIOUS))
+        for old in [*self._own("ckpt"), *self._own("ckpt" + checkpoints.PREVIOUS)]:
             if old not in (newest, before):
                 old.unlink(missing_ok=True)
 
@@ -318,7 +312,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Remove what was kept for the case that the run cannot be finished; say where it is."""
         if trainer.is_global_zero and self.path is not None:
-            for kept in self.path.glob("*.ckpt" + PREVIOUS):
+            for kept in self.path.glob("*.ckpt" + checkpoints.PREVIOUS):
                 kept.unlink(missing_ok=True)
             print(f"Checkpoint: {self.last_ckpt}", flush=True)
 
@@ -344,3 +338,8 @@ def _write(trainer: Any, unfinished: Path, final: Path) -> Exception | None:
         except expected as error:
             return error
     return None
+
+
+def checkpointer_of(trainer: Any) -> RunCheckpointer | None:
+    """Return the checkpointer of a trainer, None where it saves nothing."""
+    return next((c for c in trainer.callbacks if isinstance(c, RunCheckpointer)), None)

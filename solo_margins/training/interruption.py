@@ -11,7 +11,7 @@ import torch
 
 from solo_margins.cli import TrainingInterrupted
 from solo_margins.host.lightning import pl
-from solo_margins.training.checkpointing import RunCheckpointer
+from solo_margins.training.checkpointing import checkpointer_of
 
 
 class InterruptGuard(pl.Callback):
@@ -104,20 +104,20 @@ class InterruptGuard(pl.Callback):
         self._release()
 
     def _stop(self, trainer: Any) -> None:
-        checkpointer = _checkpointer(trainer)
+        checkpointer = checkpointer_of(trainer)
         if checkpointer is not None:
             checkpointer.save(trainer, suffix="-interrupted")
         raise self._interrupted(trainer)
 
     def _interrupted(self, trainer: Any) -> TrainingInterrupted:
         """Say how to continue, and return what ends the program."""
-        checkpoint = getattr(_checkpointer(trainer), "last_ckpt", None)
+        checkpoint = getattr(checkpointer_of(trainer), "last_ckpt", None)
         if checkpoint is not None:
             sentence = (
                 f"Interrupted: the last checkpoint is {checkpoint}; the same command with "
                 "auto_resume.enabled=true continues from it."
             )
-        elif _checkpointer(trainer) is None:
+        elif checkpointer_of(trainer) is None:
             sentence = "Interrupted: no checkpoint was saved (checkpoint.enabled=false)."
         else:
             sentence = "Interrupted: no checkpoint was saved."
@@ -138,10 +138,6 @@ class InterruptGuard(pl.Callback):
             counts.ready = counts.started = counts.processed = counts.completed
 
 
-def _checkpointer(trainer: Any) -> RunCheckpointer | None:
-    return next((c for c in trainer.callbacks if isinstance(c, RunCheckpointer)), None)
-
-
 def _is_requeued_by_slurm(trainer: Any) -> bool:
     """Tell whether Lightning would put this job into Slurm's queue again after SIGUSR1."""
     environment = trainer._accelerator_connector.cluster_environment
@@ -158,8 +154,5 @@ def _requeue() -> str:
         code = subprocess.call(["scontrol", "requeue", job])
     except OSError as error:
         return f"Slurm's job {job} could not be queued again: {error.strerror}."
-    return (
-        f"Slurm's job {job} is queued again."
-        if code == 0
-        else f"Slurm's job {job} could not be queued again: scontrol ended with code {code}."
-    )
+    failure = f"could not be queued again: scontrol ended with code {code}"
+    return f"Slurm's job {job} {failure if code else 'is queued again'}."

@@ -69,13 +69,13 @@ class StepTrace:
     indexes: list[int] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     projections: list[Tensor] = field(default_factory=list)
-    logged: dict[str, Any] = field(default_factory=dict)  # the worst value of every name
+    logged: list[tuple[str, Any]] = field(default_factory=list)
     loss: Any = 0.0  # the sum of the batches' losses
 
     def log(self, name: str, value: Any) -> None:
-        """Keep a logged loss; one that is not finite is not replaced by a later one."""
-        if name.endswith("loss") and math.isfinite(float(self.logged.get(name, 0.0))):
-            self.logged[name] = value.detach() if isinstance(value, Tensor) else value
+        """Keep a logged loss."""
+        if name.endswith("loss"):
+            self.logged.append((name, value.detach() if isinstance(value, Tensor) else value))
 
     def nonfinite_parts(self, module: nn.Module, gradients: bool) -> dict[str, str]:
         """Return what is not finite, causes before effects, and its name in a sentence.
@@ -91,11 +91,12 @@ class StepTrace:
             "projections": self.projections,
         }
         parts = {name: name for name, values in tensors.items() if not all_finite(values)}
-        for name, value in self.logged.items():
-            if not math.isfinite(float(value)):
+        losses = [(name, float(value)) for name, value in self.logged]
+        for name, value in losses:
+            if not math.isfinite(value):
                 title = TITLES.get(name, f"the method's loss {name}")
-                parts[name] = f"{title} ({float(value)})"
-        if not any(name in parts for name in self.logged) and not all_finite([self.loss]):
+                parts[name] = f"{title} ({value})"
+        if all(math.isfinite(value) for _, value in losses) and not all_finite([self.loss]):
             parts["sum"] = TITLES["sum"]
         return {**parts, "gradients": "gradients"} if gradients else parts
 

@@ -15,7 +15,7 @@ from solo_margins import host, results
 from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
-from solo_margins.host.versions import versions
+from solo_margins.host.detect import versions
 from solo_margins.same_run import defining_settings
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE, RunResult
 
@@ -42,7 +42,9 @@ def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig)
         planned = _plan(kind, cfg)
         # All ranks must decide alike: the first one has decided to run before it starts the others.
         is_decided = RUN_ID_VARIABLE in os.environ
-        done = _finished(file).get(planned.id) if skips and not is_decided else None
+        done = None
+        if skips and not is_decided and Path(file).exists():
+            done = results.latest(results.read(file)).get(planned.id)
         if done is not None:
             print(_farewell(file, done, planned), flush=True)
             return _as_result(done)
@@ -79,10 +81,6 @@ def _pretraining(checkpoint: Path, args: dict[str, Any]) -> dict[str, Any]:
     if args:
         return {**defining_settings(args), "checkpoint": name}
     return {"checkpoint": name, "sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest()}
-
-
-def _finished(file: str) -> dict[str, results.Record]:
-    return results.latest(results.read(file)) if Path(file).exists() else {}
 
 
 def _farewell(file: str, done: results.Record, planned: results.Record) -> str:

@@ -1,12 +1,10 @@
 """Runs Lightning's trainer with the loggers, callbacks and folder of a configuration."""
 
+import importlib.util
 import inspect
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,27 +14,19 @@ from solo_margins.cli import TrainingStopped, user_errors
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.host.lightning import pl
+from solo_margins.training import checkpointing
 from solo_margins.training.callbacks import GradientNorm, ProgressBar
-from solo_margins.training.checkpointing import (
-    RUN_ID_VARIABLE,
-    DirectCheckpointIO,
-    Run,
-    RunCheckpointer,
-    RunResult,
-    choose_run,
-    csv_logger,
-)
 from solo_margins.training.error_messages import check_writable, run_errors
 
 # Arguments of the trainer that a configuration cannot set.
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
 
 
-def train(cfg: DictConfig, model: Any) -> RunResult:
+def train(cfg: DictConfig, model: Any) -> checkpointing.RunResult:
     """Fit a model of a parsed configuration and return what it leaves behind."""
     with user_errors():
         data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
-        run = choose_run(cfg)
+        run = checkpointing.choose_run(cfg)
         check_writable(cfg, run)
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
@@ -44,7 +34,7 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
         # All others come in by the model's configure_callbacks.
         callbacks: list[Any] = [GradientNorm()]
         if cfg.checkpoint.enabled:
-            callbacks.append(RunCheckpointer(cfg))
+            callbacks.append(checkpointing.RunCheckpointer(cfg))
         if loggers:
             callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
         if arguments.get("enable_progress_bar", True):
@@ -58,6 +48,8 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
     _announce(trainer, cfg, run)
     _announce_accumulation(trainer, cfg, model)
     try:
+        # The ranks that Lightning starts take the name from here.
+        os.environ.setdefault(checkpointing.RUN_ID_VARIABLE, run.name)
         with run_errors(trainer, data, run), safe_loading(), warnings.catch_warnings():
             # solo-learn's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
@@ -68,8 +60,9 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
                 # It was ended after its last step: nothing is left to train, but to measure.
                 trainer.validate(model, datamodule=data, verbose=False)
     finally:
-        os.environ.pop(RUN_ID_VARIABLE, None)
-    checkpoint = _last_checkpoint(trainer, run)
+        os.environ.pop(checkpointing.RUN_ID_VARIABLE, None)
+    last = getattr(checkpointing.checkpointer_of(trainer), "last_ckpt", None)
+    checkpoint = last or newest_checkpoint(run.folder)
     for callback in trainer.callbacks:
         reason = getattr(callback, "stopped", None)
         if reason is not None:
@@ -80,17 +73,10 @@ def train(cfg: DictConfig, model: Any) -> RunResult:
     if trainer.is_global_zero:
         print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    return RunResult(run.folder, checkpoint, metrics, run.resumed_from)
+    return checkpointing.RunResult(run.folder, checkpoint, metrics, run.resumed_from)
 
 
-def _last_checkpoint(trainer: Any, run: Run) -> Path | None:
-    for callback in trainer.callbacks:
-        if isinstance(callback, RunCheckpointer) and callback.last_ckpt is not None:
-            return callback.last_ckpt
-    return newest_checkpoint(run.folder)
-
-
-def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
+def _announce(trainer: Any, cfg: DictConfig, run: checkpointing.Run) -> None:
     if not trainer.is_global_zero:
         return
     if run.resumed_from is not None:
@@ -114,34 +100,30 @@ def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
     )
 
 
-def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
+def _loggers(cfg: DictConfig, run: checkpointing.Run) -> list[Any]:
     """Return the loggers of a run; each of them keeps what it wrote before a resume."""
     loggers: list[Any] = []
     if setting(cfg, "wandb.enabled", False):
-        with _explained("wandb.enabled=true", "Weights & Biases", "wandb"):
-            loggers.append(_wandb(cfg, run))
+        _require("wandb.enabled=true", "wandb")
+        loggers.append(_wandb(cfg, run))
     if setting(cfg, "loggers.csv", True):
-        loggers.append(csv_logger(run.folder))
+        loggers.append(checkpointing.csv_logger(run.folder))
     if setting(cfg, "loggers.tensorboard", False):
-        with _explained("loggers.tensorboard=true", "TensorBoard", "tensorboard"):
-            loggers.append(
-                pl.loggers.TensorBoardLogger(run.folder / "logs", name="tensorboard", version="")
-            )
+        _require("loggers.tensorboard=true", "tensorboard")
+        logs = run.folder / "logs"
+        loggers.append(pl.loggers.TensorBoardLogger(logs, name="tensorboard", version=""))
     return loggers
 
 
-@contextmanager
-def _explained(key: str, title: str, package: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError:
+def _require(key: str, package: str) -> None:
+    if importlib.util.find_spec(package) is None:
         raise ValueError(
-            f"{key} needs {title}, which is not installed: run `pip install {package}`, or "
+            f"{key} needs {package}, which is not installed: run `pip install {package}`, or "
             '`pip install ".[loggers]"` in the folder of solo-margins.'
-        ) from None
+        )
 
 
-def _wandb(cfg: DictConfig, run: Run) -> Any:
+def _wandb(cfg: DictConfig, run: checkpointing.Run) -> Any:
     logger = pl.loggers.WandbLogger(
         name=cfg.name,
         project=cfg.wandb.project,
@@ -177,5 +159,8 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
         arguments["log_every_n_steps"] = min(50, batches)
     if str(arguments.get("strategy") or "auto").startswith(("auto", "ddp")):
         # Others have ways of their own to write a state that is spread over processes.
-        arguments["plugins"] = [*(arguments.get("plugins") or []), DirectCheckpointIO()]
+        arguments["plugins"] = [
+            *(arguments.get("plugins") or []),
+            checkpointing.DirectCheckpointIO(),
+        ]
     return arguments

@@ -10,6 +10,7 @@ from PIL import Image
 from solo_margins import host
 from solo_margins.data.image_spec import (
     SOLO_LEARNS_OWN,
+    all_views,
     classifier_spec,
     complete_image_spec,
     image_spec,
@@ -100,3 +101,12 @@ def test_imagenet_is_normalised_with_its_true_deviation(view):
     transform = host.build_transform_pipeline("imagenet", OmegaConf.create(view()))
     assert tuple(transform.transforms[-1].std) == pytest.approx(IMAGENET_STD)
     assert SOLO_LEARNS_OWN["imagenet"].std == IMAGENET_STD
+
+
+def test_views_are_normalised_as_configured(named_config, stored):
+    cfg = named_config("cifar10", stored("cifar10", "files"))
+    cfg.augmentations[0].mean = [0.5, 0.5, 0.5]
+    views = all_views(cfg, host.build_transform_pipeline)
+    for view in views.transforms:
+        [normalise] = [t for t in view.transform.transforms if type(t).__name__ == "Normalize"]
+        assert list(normalise.mean) == [0.5, 0.5, 0.5]

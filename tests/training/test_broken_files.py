@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from solo_margins import host, training
+from solo_margins import cli, host, training
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -72,7 +72,7 @@ def weights_of(checkpoint):
 def assert_stopped(config, capsys, *sentence):
     """Run a configuration as a program and check its exit code and its only sentence."""
     with pytest.raises(SystemExit) as caught:
-        training.run_cli(training.pretrain, config)
+        cli.run_cli(training.pretrain, config)
     assert caught.value.code == 1
     [said] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
     assert all(part in said for part in sentence), said

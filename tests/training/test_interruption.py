@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from solo_margins import host, training
+from solo_margins import cli, host, training
 
 BATCHES = 4
 
@@ -110,7 +110,7 @@ def test_without_checkpoints_it_says_so(config, interrupting):
 def test_a_program_ends_with_code_130(config, interrupting, capsys):
     interrupting("training_step", lambda trainer: trainer.global_step == 1)
     with pytest.raises(SystemExit) as caught:
-        training.run_cli(training.pretrain, config())
+        cli.run_cli(training.pretrain, config())
     assert caught.value.code == 130
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("Interrupted: the last checkpoint is ")
@@ -126,7 +126,7 @@ def test_sigterm_is_like_ctrl_c_but_patient(config, interrupting, capsys):
         number=signal.SIGTERM,
     )
     with pytest.raises(SystemExit) as caught:
-        training.run_cli(training.pretrain, config())
+        cli.run_cli(training.pretrain, config())
     assert caught.value.code == 128 + signal.SIGTERM
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("Interrupted: the last checkpoint is ")

@@ -271,7 +271,7 @@ import broken_numbers
 from omegaconf import OmegaConf
 from solo_margins import host, training
 broken_numbers.register(calls={calls}, rank=1)
-training.run_cli(training.pretrain, OmegaConf.load({cfg!r}))
+cli.run_cli(training.pretrain, OmegaConf.load({cfg!r}))
 """
 
 

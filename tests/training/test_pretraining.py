@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from solo_margins import host, training
+from solo_margins import cli, host, training
 from solo_margins.training.callbacks import ProgressBar, gradient_norm
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE
 
@@ -232,18 +232,18 @@ def test_an_unexpected_error_keeps_its_trace(config, monkeypatch):
 
     monkeypatch.setitem(host.METHODS, "mocov3", broken)
     with pytest.raises(TypeError, match="a bug"):
-        training.run_cli(training.pretrain, config())
+        cli.run_cli(training.pretrain, config())
 
 
 def test_mistakes_end_a_program_with_code_1(config, capsys, monkeypatch):
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     with pytest.raises(SystemExit) as caught:
-        training.run_cli(training.pretrain, config("method=mocov4"))
+        cli.run_cli(training.pretrain, config("method=mocov4"))
     assert caught.value.code == 1
     assert capsys.readouterr().err.startswith("Error: method must be one of")
     monkeypatch.setenv("SOLO_MARGINS_DEBUG", "1")
     with pytest.raises(training.SetupError):
-        training.run_cli(training.pretrain, config("method=mocov4"))
+        cli.run_cli(training.pretrain, config("method=mocov4"))
 
 
 def test_the_progress_bar_is_calm_in_a_file(config, capsys):

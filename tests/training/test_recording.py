@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from solo_margins import host, results, training
-from solo_margins.host.versions import versions
+from solo_margins.host.detect import versions
 
 
 @pytest.fixture

@@ -10,10 +10,15 @@ from solo_margins.host.changes import Wrap
 
 
 def keep_configuration(
-    original: Any, self: Any, backbone: Any, cfg: DictConfig, *args: Any, **kwargs: Any
+    original: Any,
+    self: Any,
+    backbone: Any,
+    cfg: DictConfig,
+    loss_func: Any = None,
+    mixup_func: Any = None,
 ) -> None:
     """Keep the configuration of a linear classifier."""
-    original(self, backbone, cfg, *args, **kwargs)
+    original(self, backbone, cfg, loss_func, mixup_func)
     self.cfg = cfg
 
 

@@ -71,10 +71,15 @@ def keep_method_contiguous(original: Any, self: Any, cfg: DictConfig) -> None:
 
 
 def keep_classifier_contiguous(
-    original: Any, self: Any, backbone: Any, cfg: DictConfig, *args: Any, **kwargs: Any
+    original: Any,
+    self: Any,
+    backbone: Any,
+    cfg: DictConfig,
+    loss_func: Any = None,
+    mixup_func: Any = None,
 ) -> None:
     """Keep a linear classifier in contiguous memory where channels-last memory would crash."""
-    original(self, backbone, cfg, *args, **kwargs)
+    original(self, backbone, cfg, loss_func, mixup_func)
     keep_contiguous(self, cfg)
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric
 
-from solo_margins.host.changes import Rebase, Replace
+from solo_margins.host.changes import Replace
 
 
 @torch.no_grad()
@@ -96,6 +96,6 @@ def compute(self: Any) -> tuple[float, float]:
 
 
 CHANGES = (
-    Rebase("utils.knn", "WeightedKNNClassifier", UpdateOnlyMetric),
+    Replace("utils.knn", "WeightedKNNClassifier.__bases__", (UpdateOnlyMetric,)),
     Replace("utils.knn", "WeightedKNNClassifier.compute", compute),
 )

@@ -17,14 +17,7 @@ from torch import Tensor
 
 from solo_margins.losses import plain
 from solo_margins.losses.capture import CapturedContrast, report
-from solo_margins.losses.engine.geometry import (
-    Angles,
-    EngineLoss,
-    angles_between,
-    chord,
-    positive_grad,
-    row_tiles,
-)
+from solo_margins.losses.engine import geometry
 from solo_margins.losses.engine.positives import Counts, Positives
 from solo_margins.losses.margins import ContrastSpec
 
@@ -130,9 +123,9 @@ def contrastive_loss(
     report(CapturedContrast, rows, rows if columns is None else columns, positives, spec)
     matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
     if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
-        return EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
+        return geometry.EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
     columns = rows if columns is None else columns
-    return EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
+    return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
 
 
 # --------------------------------------------------------------------------------- positives
@@ -141,7 +134,7 @@ def contrastive_loss(
 class PositiveSide(NamedTuple):
     """Angles and logits of all positives, (N, P), and their log-sum by row, (N,)."""
 
-    angles: Angles
+    angles: geometry.Angles
     logits: Tensor
     log_sum: Tensor
 
@@ -157,8 +150,8 @@ def positive_side(
     rows: Tensor, columns: Tensor, positives: Positives, spec: ContrastSpec
 ) -> PositiveSide:
     """Return the angles between rows and their positives, and the logits with margins."""
-    found = [angles_between(rows, partner) for partner in _partners(columns, positives)]
-    angles = Angles(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
+    found = [geometry.angles_between(rows, partner) for partner in _partners(columns, positives)]
+    angles = geometry.Angles(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
     logits = spec.margins.similarity(angles.cosine, angles.sine) / spec.temperature
     logits = logits.clamp_min(-torch.finfo(logits.dtype).max / 4)
     if positives.valid is not None:
@@ -216,7 +209,7 @@ class _Matrix:
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
         """Return, for each positive, the factor of its chord in the gradient."""
         dloss_dsim = positive_dloss_dsim(side, terms, self.spec, self.weight)
-        return positive_grad(side.angles, self.spec.margins, dloss_dsim)
+        return geometry.positive_grad(side.angles, self.spec.margins, dloss_dsim)
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
         """Return the factor from exponentials to gradients by the cosines."""
@@ -232,7 +225,7 @@ class _Matrix:
         by entry (i, j) is e_ij (a_i + a_j), again symmetric: one product instead of two.
         """
         size = vectors.shape[0]
-        strips = row_tiles(size, size, self.tile_size, vectors.device)
+        strips = geometry.row_tiles(size, size, self.tile_size, vectors.device)
         tile = strips[0].stop
         triangle = sum((strip.stop - strip.start) * (size - strip.start) for strip in strips)
         fits = self.tile_size is None and triangle * vectors.element_size() <= KEPT_BYTES
@@ -288,7 +281,7 @@ class _Matrix:
         assert self.positives.mirrored is not None
         factor = factor + factor.reshape(-1)[self.positives.mirrored]
         for number, partner in enumerate(_partners(vectors, self.positives)):
-            chords = chord(vectors, partner, side.angles.side[:, number])
+            chords = geometry.chord(vectors, partner, side.angles.side[:, number])
             gradient.addcmul_(chords, factor[:, number].unsqueeze(1))
         return loss, [gradient]
 
@@ -298,7 +291,7 @@ class _Matrix:
         """Return loss and gradients of rows against columns, one tile of rows after the other."""
         positives, spec, hardness = self.positives, self.spec, self.spec.beta
         width = columns.shape[0]
-        tiles = row_tiles(rows.shape[0], width, self.tile_size, rows.device)
+        tiles = geometry.row_tiles(rows.shape[0], width, self.tile_size, rows.device)
         shift = not _needs_no_shift(rows, spec)
         side = positive_side(rows, columns, positives, spec)
         for_rows = torch.empty_like(rows) if needed[0] else None
@@ -350,7 +343,7 @@ class _Matrix:
             factor = self._positive_grad(side, terms)
             for number, partner in enumerate(_partners(columns, positives)):
                 sides = side.angles.side[:, number]
-                chords = chord(rows, partner, sides) * factor[:, number].unsqueeze(1)
+                chords = geometry.chord(rows, partner, sides) * factor[:, number].unsqueeze(1)
                 if for_rows is not None:
                     for_rows.add_(chords)
                 if for_columns is not None and positives.vectors is None:
