@@ -58,7 +58,8 @@ def foreign_imports(*places):
     folders = ("tests/support", "examples", "scripts")
     beside = [file for folder in folders for file in ROOT.glob(f"{folder}/*.py")]
     # A folder of scripts is a package for the script that it belongs to.
-    ours = {file.stem for file in beside} | {"solo_margins", "reproduce", "upstream", HOST}
+    ours = {file.stem for file in beside} | {"solo_margins", "hydra_plugins"}
+    ours |= {"reproduce", "upstream", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):

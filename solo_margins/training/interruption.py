@@ -33,7 +33,7 @@ class InterruptGuard(pl.Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Take the signals over; Lightning's own handlers stop or save in mid-step."""
-        if stage != "fit":
+        if stage != "fit" or self._before:
             return
         self._trainer = trainer
         trainer._signal_connector.register_signal_handlers = lambda: None

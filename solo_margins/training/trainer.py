@@ -17,6 +17,7 @@ from solo_margins.host.lightning import pl
 from solo_margins.training import checkpointing
 from solo_margins.training.callbacks import GradientNorm, ProgressBar
 from solo_margins.training.error_messages import check_writable, run_errors
+from solo_margins.training.interruption import InterruptGuard
 
 # Arguments of the trainer that a configuration cannot set.
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
@@ -32,7 +33,8 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.RunResult:
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
         # All others come in by the model's configure_callbacks.
-        callbacks: list[Any] = [GradientNorm()]
+        guard = InterruptGuard()
+        callbacks: list[Any] = [guard, GradientNorm()]
         if cfg.checkpoint.enabled:
             callbacks.append(checkpointing.RunCheckpointer(cfg))
         if loggers:
@@ -45,6 +47,8 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.RunResult:
             callbacks=callbacks,
             enable_checkpointing=False,
         )
+    # Before Lightning does: whoever reads what is announced may send a signal at once.
+    guard.setup(trainer, model, "fit")
     _announce(trainer, cfg, run)
     _announce_accumulation(trainer, cfg, model)
     try:

@@ -269,7 +269,7 @@ import sys
 sys.path.insert(0, {support!r})
 import broken_numbers
 from omegaconf import OmegaConf
-from solo_margins import host, training
+from solo_margins import cli, host, training
 broken_numbers.register(calls={calls}, rank=1)
 cli.run_cli(training.pretrain, OmegaConf.load({cfg!r}))
 """

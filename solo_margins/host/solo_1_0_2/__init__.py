@@ -19,10 +19,9 @@ from torch import nn
 
 from solo_margins.host.backbones import build_backbone_from, load_backbone
 from solo_margins.host.lightning import pl
-from solo_margins.host.solo_1_0_2.base import BaseMethod
+from solo_margins.host.solo_1_0_2.base import BaseMethod, LinearModel
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
 from solo_margins.host.solo_1_0_2.limits import Methods
-from solo_margins.host.solo_1_0_2.linear import LinearModel
 from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR, gather
 from solo_margins.host.solo_1_0_2.views import (
     build_transform_pipeline,
