@@ -222,22 +222,24 @@ def test_processes_share_the_batches_of_one(config):
 KILLS = 3
 KILLED = [
     *("method=mocov3_margin", "backbone.name=narrow_resnet18", "data.num_workers=2"),
-    *("max_epochs=8", "auto_resume.enabled=true", "++run_id=killed"),
+    *("max_epochs=24", "auto_resume.enabled=true", "++run_id=killed"),
     *("++knn_eval={enabled: true, k: 3, distance_func: euclidean}", "++momentum.classifier=true"),
     "++method_kwargs.schedules={positive_scale: {kind: linear, from: 0.5, to: 2}}",
 ]
 
 
+def newest_epoch(folder):
+    """Return the epoch of a run's newest checkpoint, -1 where there is none."""
+    names = [checkpoint.stem for checkpoint in folder.glob("*.ckpt")]
+    return max((int(name.split("-ep")[1].split("-")[0]) for name in names), default=-1)
+
+
 def wait_for_more_steps(process, folder, than):
-    """Wait until a run's newest checkpoint has more steps; return their number."""
+    """Wait until a run's newest checkpoint is of a later epoch."""
     deadline = time.monotonic() + 120
-    while True:
+    while newest_epoch(folder) <= than:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
-        for checkpoint in folder.glob("*.ckpt"):
-            epoch = int(checkpoint.stem.split("-ep")[1].split("-")[0])
-            if epoch >= than:
-                return epoch + 1
         time.sleep(0.01)
 
 
@@ -246,18 +248,20 @@ def test_killed_at_random_points_it_ends_with_the_same_weights(start, finish, wr
     unharmed = start(*command, "name=whole", "run_id=whole")
     chance = random.Random(20)
     runs = tmp_path / "runs" / "mocov3_margin"
-    epochs = 0
     for _ in range(KILLS):
+        # The process before may have gone on for some epochs before it was killed.
+        epoch = newest_epoch(runs / "killed")
         process = start(*command)
-        epochs = wait_for_more_steps(process, runs / "killed", epochs)
+        wait_for_more_steps(process, runs / "killed", epoch)
         # Somewhere in the next step, validation, or while the next checkpoint is written.
         time.sleep(chance.uniform(0, 0.6))
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "it has ended before it could be killed"
         process.communicate()
     # The last stop is a polite one, as Slurm's: to the whole group, workers included.
+    epoch = newest_epoch(runs / "killed")
     process = start(*command)
-    wait_for_more_steps(process, runs / "killed", epochs)
+    wait_for_more_steps(process, runs / "killed", epoch)
     os.killpg(process.pid, signal.SIGTERM)
     stopped = finish(process)
     assert stopped.code == 128 + signal.SIGTERM, stopped.err
