@@ -75,9 +75,9 @@ def explanation(
         return None
     if re.search("Connection (closed|reset) by peer", str(error)):
         return SetupError("Another rank exited; see its output.")
-    if "Critical error in pipeline" in str(error):
-        from solo_margins.data import dali
+    from solo_margins.data import dali
 
+    if dali.is_from_dali(error):
         sentence = dali.explanation(error, [] if data is None else data.files)
         return None if sentence is None else SetupError(sentence)
     return _disk_error(error, folder)
