@@ -26,11 +26,21 @@ else:
     from solo.losses.byol import byol_loss_func
     from solo.utils.metrics import accuracy_at_k
 
-    from solo_margins.host.solo_1_0_2.base import BaseMomentumMethod
-    from solo_margins.host.solo_1_0_2.base import WarmupCosineLR as LinearWarmupCosineAnnealingLR
+    from solo_margins.host.solo_1_0_2.base import BaseMomentumMethod, WarmupCosineLR
     from solo_margins.host.solo_1_0_2.methods import mocov3_loss_func, simclr_loss_func
 
     concat_all_gather_no_grad = host.gather
+
+    def LinearWarmupCosineAnnealingLR(optimizer, warmup, total, warmup_start_lr, eta_min=0.0):
+        """Return the release's schedule by the arguments of the repository's."""
+        return WarmupCosineLR(
+            optimizer,
+            warmup_epochs=warmup,
+            max_epochs=total,
+            warmup_start_lr=warmup_start_lr,
+            eta_min=eta_min,
+        )
+
 
 __all__ = [
     "BaseMomentumMethod",

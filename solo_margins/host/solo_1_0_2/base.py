@@ -35,29 +35,15 @@ class WarmupCosineLR(LRScheduler):
 
     Args:
         optimizer: the optimizer to schedule.
-        warmup_epochs: number of warm-up steps (or epochs, whatever ``step`` is called for).
-        max_epochs: number of steps altogether.
-        warmup_start_lr: learning rate of the first warm-up step.
-        eta_min: learning rate at the end.
-        last_epoch: index of the last step when resuming.
+        settings: ``warmup_epochs`` and ``max_epochs``, the numbers of warm-up steps and of all
+            steps, ``warmup_start_lr`` and ``eta_min``, the first and the last learning rate.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        warmup_epochs: float,
-        max_epochs: float,
-        warmup_start_lr: float = 0.0,
-        eta_min: float = 0.0,
-        last_epoch: int = -1,
-    ) -> None:
-        self.warmup_epochs = warmup_epochs
-        self.max_epochs = max_epochs
-        self.warmup_start_lr = warmup_start_lr
-        self.eta_min = eta_min
-        super().__init__(optimizer, last_epoch)
-
     get_lr = scheduled_rates  # type: ignore[assignment]
+
+    def __init__(self, optimizer: Optimizer, **settings: float) -> None:
+        vars(self).update(settings)
+        super().__init__(optimizer)
 
 
 def configure(model: Any, groups: Any, factor: float = 1) -> Any:
@@ -103,17 +89,6 @@ METHOD_DEFAULTS = {
 MOMENTUM_DEFAULTS = {"momentum": {"base_tau": 0.99, "final_tau": 1.0, "classifier": False}}
 
 changes.apply(repairs.load(REPAIRS))
-
-
-class LabelledKNN(WeightedKNNClassifier):
-    """The release's online kNN, which does not keep training images without a label."""
-
-    def update(self, **images: Tensor) -> None:
-        """Collect features and labels of training or validation images."""
-        if "train_targets" in images:
-            labelled = images["train_targets"] != -1
-            images = {name: values[labelled] for name, values in images.items()}
-        super().update(**images)
 
 
 class TrainedModule(pl.LightningModule):
@@ -182,7 +157,9 @@ class BaseMethod(TrainedModule, release.BaseMethod):
         self.num_crops = self.num_large_crops + self.num_small_crops
         self.knn_eval: bool = cfg.knn_eval.enabled
         if self.knn_eval:
-            self.knn = LabelledKNN(k=cfg.knn_eval.k, distance_fx=cfg.knn_eval.distance_func)
+            self.knn = WeightedKNNClassifier(
+                k=cfg.knn_eval.k, distance_fx=cfg.knn_eval.distance_func
+            )
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
@@ -212,15 +189,11 @@ class BaseMethod(TrainedModule, release.BaseMethod):
         """Return features and what the heads of a method make of them."""
         return {"feats": feats}
 
-    def forward(self, X: Tensor) -> dict[str, Any]:
+    def base_forward(self, X: Tensor) -> dict[str, Any]:
         """Return ``logits`` of the online classifier, ``feats`` and outputs of the heads."""
-        feats = self.backbone(self.in_memory_format(X))
+        out = self.multicrop_forward(X)
         # The classifier only watches: it must not teach the backbone.
-        return {"logits": self.classifier(feats.detach()), **self.outputs(feats)}
-
-    def base_forward(self, X: Tensor) -> Any:
-        """Return all outputs, where the release asks for logits and features alone."""
-        return self(X)
+        return {"logits": self.classifier(out["feats"].detach()), **out}
 
     def multicrop_forward(self, X: Tensor) -> dict[str, Any]:
         """Return ``feats`` and outputs of the heads of a small crop."""
@@ -256,7 +229,6 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
             nn.Linear(self.features_dim, self.num_classes) if momentum.classifier else None
         )
         self.momentum_updater = MomentumUpdater(momentum.base_tau, momentum.final_tau)
-        self.last_step = 0
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:

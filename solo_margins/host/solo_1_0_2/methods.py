@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,10 @@ from solo.utils.momentum import initialize_momentum_params
 from torch import Tensor, nn
 
 from solo_margins.host.solo_1_0_2.base import BaseMethod, BaseMomentumMethod
-from solo_margins.losses.gather import batch_sizes, own_rows
+from solo_margins.losses import plain
+from solo_margins.losses.gather import batch_sizes
 from solo_margins.losses.gather import gather as gather_rows
+from solo_margins.losses.margins import ContrastSpec
 
 
 def gather(tensor: Tensor) -> Tensor:
@@ -22,37 +24,13 @@ def gather(tensor: Tensor) -> Tensor:
 
 
 def mocov3_loss_func(query: Tensor, key: Tensor, temperature: float = 0.2) -> Tensor:
-    r"""Return MoCo v3's loss, :math:`2\tau` times the cross-entropy of cosine logits.
-
-    Args:
-        query: predictions of one view, N × D.
-        key: momentum projections of the other view, N × D; those of all processes are contrasted.
-        temperature: τ.
-    """
-    sizes = batch_sizes(key)
-    keys = gather_rows(F.normalize(key, dim=1).detach(), sizes)
-    logits = F.normalize(query, dim=1) @ keys.T / temperature
-    labels = torch.arange(len(keys), device=query.device)[own_rows(sizes)]
-    return 2 * temperature * F.cross_entropy(logits, labels)
+    r"""Return MoCo v3's loss, :math:`2\tau` times the cross-entropy of cosine logits."""
+    return 2 * temperature * plain.query_key(query, key.detach(), ContrastSpec(temperature))
 
 
 def simclr_loss_func(z: Tensor, indexes: Tensor, temperature: float = 0.1) -> Tensor:
-    """Return SimCLR's loss, minus the mean log of the positives' share of the probability.
-
-    Args:
-        z: projections of all views, (views · N) × D; those of all processes are contrasted.
-        indexes: the sample that each row shows; rows of one sample are positives of each other.
-        temperature: temperature of the softmax.
-    """
-    z = F.normalize(z, dim=-1)
-    logits = z @ gather(z).T / temperature
-    sizes = batch_sizes(indexes)
-    same = indexes[:, None] == gather_rows(indexes, sizes)[None, :]
-    itself = torch.zeros_like(same)
-    itself[:, own_rows(sizes)].fill_diagonal_(True)
-    everything = logits.masked_fill(itself, -torch.inf)
-    positives = everything.masked_fill(~same, -torch.inf)
-    return (everything.logsumexp(1) - positives.logsumexp(1)).mean()
+    """Return SimCLR's loss, minus the mean log of the positives' share of the probability."""
+    return plain.same_id(z, indexes, ContrastSpec(temperature))
 
 
 class SimCLR(BaseMethod):
@@ -96,10 +74,25 @@ class SimCLR(BaseMethod):
 class _WithPredictor(BaseMomentumMethod):
     """A method with a projector, which has a momentum copy, and a predictor."""
 
+    # What the outputs of the predictor and of the momentum projector are called.
+    prediction: ClassVar[str]
+    target: ClassVar[str]
+
     def set_heads(self, projector: nn.Module, copied: nn.Module, predictor: nn.Module) -> None:
         """Take the heads, and let the projector's copy begin with its weights."""
         self.projector, self.momentum_projector, self.predictor = projector, copied, predictor
         initialize_momentum_params(projector, copied)
+
+    def outputs(self, feats: Tensor) -> dict[str, Any]:
+        """Return features, their projection ``z`` and its prediction."""
+        z = self.projector(feats)
+        return {"feats": feats, "z": z, self.prediction: self.predictor(z)}
+
+    @torch.no_grad()
+    def momentum_forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the parent's outputs and the momentum projection."""
+        out = super().momentum_forward(X)
+        return {**out, self.target: self.momentum_projector(out["feats"])}
 
     @property
     def learnable_params(self) -> list[dict[str, Any]]:
@@ -122,6 +115,7 @@ class BYOL(_WithPredictor):
     """
 
     needed = ("proj_hidden_dim", "proj_output_dim", "pred_hidden_dim")
+    prediction, target = "p", "z"
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -129,17 +123,6 @@ class BYOL(_WithPredictor):
         widths = (self.features_dim, kwargs.proj_hidden_dim, kwargs.proj_output_dim)
         predicted = (kwargs.proj_output_dim, kwargs.pred_hidden_dim, kwargs.proj_output_dim)
         self.set_heads(_two_layers(*widths), _two_layers(*widths), _two_layers(*predicted))
-
-    def outputs(self, feats: Tensor) -> dict[str, Any]:
-        """Return features, their projection ``z`` and its prediction ``p``."""
-        z = self.projector(feats)
-        return {"feats": feats, "z": z, "p": self.predictor(z)}
-
-    @torch.no_grad()
-    def momentum_forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs and the momentum projection ``z``."""
-        out = super().momentum_forward(X)
-        return {**out, "z": self.momentum_projector(out["feats"])}
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Any:
         """Return the sum of BYOL's and the online classifier's loss."""
@@ -168,6 +151,7 @@ class MoCoV3(_WithPredictor):
     """
 
     needed = ("proj_hidden_dim", "proj_output_dim", "pred_hidden_dim", "temperature")
+    prediction, target = "q", "k"
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -182,17 +166,6 @@ class MoCoV3(_WithPredictor):
             _bias_free_mlp(widths, last_norm=True),
             _bias_free_mlp(predicted, last_norm=not is_resnet),
         )
-
-    def outputs(self, feats: Tensor) -> dict[str, Any]:
-        """Return features, their projection ``z`` and the query ``q``."""
-        z = self.projector(feats)
-        return {"feats": feats, "z": z, "q": self.predictor(z)}
-
-    @torch.no_grad()
-    def momentum_forward(self, X: Tensor) -> dict[str, Any]:
-        """Return the parent's outputs and the key ``k``."""
-        out = super().momentum_forward(X)
-        return {**out, "k": self.momentum_projector(out["feats"])}
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Any:
         """Return the sum of MoCo v3's symmetric and the online classifier's loss."""
