@@ -6,6 +6,8 @@ import json
 import os
 import re
 import secrets
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import checkpoints, host
-from solo_margins.cli import SetupError, is_helper_process
+from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
 from solo_margins.files import complete_file, put_in_place
 from solo_margins.host.lightning import pl
@@ -23,6 +25,8 @@ from solo_margins.same_run import are_the_same_run
 
 # Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
+# Others have ways of their own to write a state that is spread over processes.
+WRITTEN_BY_ONE = (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def choose_run(cfg: DictConfig) -> Run:
 
     Auto-resume continues the newest run of the very same settings in its own folder. An explicit
     ``resume_from_checkpoint`` starts a new folder, unless ``run_id`` names the old one. A folder
-    that holds another run is never written to.
+    that holds another run is never written to, and one that cannot be written ends the run now.
 
     Args:
         cfg: the configuration, as completed by the model's constructor.
@@ -87,7 +91,23 @@ def choose_run(cfg: DictConfig) -> Run:
     run = Run(runs / (name or fresh_name()), resumed)
     refuse_other_run(run, cfg)
     cfg.run_id = run.name
+    writes = cfg.checkpoint.enabled or setting(cfg, "loggers.csv", True)
+    if writes and not is_helper_process():
+        with writing(f"checkpoint.dir={cfg.checkpoint.dir}: {run.folder}"):
+            run.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=run.folder) as file:
+                file.write(b"x")
     return run
+
+
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """End the run with one sentence where a file or folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        sentence = f"{what} cannot be written: {checkpoints.reason_of(error)}."
+        raise TrainingStopped(sentence) from error
 
 
 def refuse_other_run(run: Run, cfg: DictConfig) -> None:
@@ -143,24 +163,24 @@ def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
     return Path(path)
 
 
-class CheckpointNotWritten(RuntimeError):
-    """A checkpoint could not be written; the message is one sentence for the user."""
-
-
-class DirectCheckpointIO(pl.plugins.TorchCheckpointIO):
-    """Writes a checkpoint where it belongs, and returns when the disk has it.
+class CompleteCheckpointIO(pl.plugins.TorchCheckpointIO):
+    """Writes a checkpoint where it belongs, completely or not at all.
 
     Lightning's own writes it to the folder for temporary files first, which may be smaller, and
     says nothing of a folder that it may not write to.
     """
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint to a file of this machine."""
+        """Write a checkpoint to a file of this machine, and return when the disk has it."""
         # In memory first: errors of torch's own file writing do not say what happened.
         content = io.BytesIO()
         torch.save(checkpoint, content)
-        with open(path, "wb") as file:
-            file.write(content.getbuffer())
+        unfinished = Path(path).with_suffix(".partial")
+        try:
+            unfinished.write_bytes(content.getbuffer())
+            put_in_place(unfinished, Path(path))
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
@@ -200,21 +220,17 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             # A run that goes on in its folder replaces the checkpoint that it started from.
             self.last_ckpt = self.path / resumed.name
         if trainer.is_global_zero:
-            try:
+            with writing(f"checkpoint.dir: {self.path}"):
                 self.path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                reason = checkpoints.reason_of(error)
-                sentence = f"checkpoint.dir: {self.path} cannot be created: {reason}."
-                raise CheckpointNotWritten(sentence) from error
             for unfinished in self._own("partial"):
                 # Left by a process that was killed.
                 unfinished.unlink(missing_ok=True)
-        if setting(self.cfg, "loggers.csv", True) and not self._logs_here(trainer):
-            trainer.loggers = [*trainer.loggers, csv_logger(self.path)]
-
-    def _logs_here(self, trainer: Any) -> bool:
-        logs = csv_logger(self.path).root_dir  # type: ignore[arg-type]
-        return any(getattr(logger, "root_dir", None) == logs for logger in trainer.loggers)
+        own = csv_logger(self.path)
+        has_own = own.root_dir in [getattr(logger, "root_dir", None) for logger in trainer.loggers]
+        if setting(self.cfg, "loggers.csv", True) and not has_own:
+            trainer.loggers = [*trainer.loggers, own]
+        if isinstance(trainer.strategy, WRITTEN_BY_ONE):
+            trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
     def _run_name(self, trainer: Any) -> str:
         chosen = checked_name(setting(self.cfg, "run_id"))
@@ -240,13 +256,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         args["run_id"] = self.path.name
         wandb = [x for x in trainer.loggers if type(x).__name__ == "WandbLogger"]
         args["wandb_run_id"] = str(wandb[0].version) if wandb else None
-        try:
-            with complete_file(self.path / "args.json") as unfinished:
-                unfinished.write_text(json.dumps(args, default=lambda _: "<not serializable>"))
-        except OSError as error:
-            raise CheckpointNotWritten(
-                f"{self.path / 'args.json'} cannot be written: {checkpoints.reason_of(error)}."
-            ) from error
+        file = self.path / "args.json"
+        with writing(str(file)), complete_file(file) as unfinished:
+            unfinished.write_text(json.dumps(args, default=lambda _: "<not serializable>"))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Save every ``frequency`` epochs, and after the last one."""
@@ -265,26 +277,26 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         Collecting the state is a collective operation: calling it on rank 0 alone waits for ever.
 
         Raises:
-            CheckpointNotWritten: on every rank; the checkpoint before it is untouched.
+            TrainingStopped: on every rank; the checkpoint before it is untouched.
         """
         if trainer.sanity_checking:
             return
         assert self.path is not None
         ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
-        unfinished = ckpt.with_suffix(".partial")
-        problem = _write(trainer, unfinished, ckpt)
-        reason = None if problem is None else checkpoints.reason_of(problem)
+        problem = reason = None
+        try:
+            trainer.save_checkpoint(ckpt, weights_only=False)
+        except (OSError, RuntimeError) as error:
+            problem, reason = error, checkpoints.reason_of(error)
+            # The others wait for this rank at the end of Lightning's function.
+            trainer.strategy.barrier("Trainer.save_checkpoint")
         if trainer.world_size > 1:
             # Rank 0 writes, and all of them must stop.
             reason = trainer.strategy.broadcast(reason)
         if reason is not None:
-            if trainer.is_global_zero:
-                with contextlib.suppress(OSError):
-                    unfinished.unlink()
             rest = f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none."
-            raise CheckpointNotWritten(
-                f"The checkpoint {ckpt} cannot be written: {reason}. {rest}"
-            ) from problem
+            sentence = f"The checkpoint {ckpt} cannot be written: {reason}. {rest}"
+            raise TrainingStopped(sentence) from problem
         if trainer.is_global_zero and not self.keep_prev:
             self._keep_one_before(ckpt)
         self.last_ckpt = ckpt
@@ -320,24 +332,6 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
 def csv_logger(folder: Path) -> Any:
     """Return the logger of a run's folder; each resumed part has a file of its own."""
     return pl.loggers.CSVLogger(folder / "logs", name="", flush_logs_every_n_steps=10)
-
-
-def _write(trainer: Any, unfinished: Path, final: Path) -> Exception | None:
-    """Write a checkpoint and return what went wrong, if anything, when all ranks are done."""
-    # torch reports a full disk as a RuntimeError.
-    expected = (OSError, RuntimeError)
-    try:
-        trainer.save_checkpoint(unfinished, weights_only=False)
-    except expected as error:
-        # The others wait for this rank at the end of Lightning's function.
-        trainer.strategy.barrier("Trainer.save_checkpoint")
-        return error
-    if trainer.is_global_zero:
-        try:
-            put_in_place(unfinished, final)
-        except expected as error:
-            return error
-    return None
 
 
 def checkpointer_of(trainer: Any) -> RunCheckpointer | None:

@@ -3,41 +3,20 @@
 import errno
 import re
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from solo_margins.checkpoints import newest_checkpoint, reason_of
-from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
-from solo_margins.config import setting
+from solo_margins.cli import SetupError, TrainingStopped
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
 from solo_margins.methods.run_check import MarginLossNotCalledError
-from solo_margins.training.checkpointing import CheckpointNotWritten, Run
-from solo_margins.training.nonfinite import NonFiniteError
+from solo_margins.training.checkpointing import Run
 
 # What the system says of a disk that takes no more.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-
-
-def check_writable(cfg: DictConfig, run: Run) -> None:
-    """Fail before the first step, not after it, where the run's folder cannot be written."""
-    writes = cfg.checkpoint.enabled or setting(cfg, "loggers.csv", True)
-    if not writes or is_helper_process():
-        return
-    try:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=run.folder) as file:
-            file.write(b"x")
-    except OSError as error:
-        raise ValueError(
-            f"checkpoint.dir={cfg.checkpoint.dir}: {run.folder} cannot be written: "
-            f"{reason_of(error)}."
-        ) from error
 
 
 @contextmanager
@@ -51,6 +30,8 @@ def run_errors(trainer: Any, data: RunData, run: Run) -> Iterator[None]:
             raise
         if not isinstance(explained, TrainingStopped):
             _end_helpers(trainer)
+        if explained is error:
+            raise
         raise explained from error
 
 
@@ -66,7 +47,7 @@ def explanation(
     """
     if isinstance(error, SetupError):
         return error
-    if isinstance(error, (NonFiniteError, MarginLossNotCalledError)):
+    if isinstance(error, MarginLossNotCalledError):
         # All ranks have decided alike.
         return TrainingStopped(str(error))
     if isinstance(error, UnreadableImage):
@@ -90,9 +71,8 @@ def _disk_error(error: BaseException | None, folder: Path | None) -> SetupError 
     """
     full = None
     while error is not None:
-        if isinstance(error, CheckpointNotWritten):
-            # All ranks were told.
-            return TrainingStopped(str(error))
+        if isinstance(error, SetupError):
+            return error
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             full = error
         error = error.__cause__ or error.__context__

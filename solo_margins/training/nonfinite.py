@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from solo_margins.checkpoints import run_folder
+from solo_margins.cli import TrainingStopped
 from solo_margins.data.folders import file_of
 from solo_margins.host.lightning import pl
 from solo_margins.losses.checks import require_choice, require_count
@@ -40,7 +41,7 @@ TITLES = {
 log = logging.getLogger("solo_margins.nonfinite")
 
 
-class NonFiniteError(ArithmeticError):
+class NonFiniteError(TrainingStopped):
     """Training cannot go on because its numbers are not finite; the message is one sentence."""
 
 
@@ -69,13 +70,8 @@ class StepTrace:
     indexes: list[int] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     projections: list[Tensor] = field(default_factory=list)
-    logged: list[tuple[str, Any]] = field(default_factory=list)
+    logged: list[tuple[str, Tensor]] = field(default_factory=list)  # losses by name
     loss: Any = 0.0  # the sum of the batches' losses
-
-    def log(self, name: str, value: Any) -> None:
-        """Keep a logged loss."""
-        if name.endswith("loss"):
-            self.logged.append((name, value.detach() if isinstance(value, Tensor) else value))
 
     def nonfinite_parts(self, module: nn.Module, gradients: bool) -> dict[str, str]:
         """Return what is not finite, causes before effects, and its name in a sentence.
@@ -143,7 +139,6 @@ class NonFiniteGuard(pl.Callback):
         self._in_a_row = 0
         self._trace: StepTrace | None = None
         self._snapshot: BufferSnapshot | None = None
-        self._has_skipped = False
         self._tracing = ExitStack()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -162,8 +157,9 @@ class NonFiniteGuard(pl.Callback):
         original = pl_module.log
 
         def log_and_keep(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-            if self._trace is not None and isinstance(value, (Tensor, float)):
-                self._trace.log(name, value)
+            is_loss = name.endswith("loss") and isinstance(value, (Tensor, float))
+            if is_loss and self._trace is not None:
+                self._trace.logged.append((name, torch.as_tensor(value).detach()))
             original(name, value, *args, **kwargs)
 
         pl_module.log = log_and_keep
@@ -208,22 +204,16 @@ class NonFiniteGuard(pl.Callback):
             parameter.grad = None
         assert self._snapshot is not None
         self._snapshot.restore()
-        self._has_skipped = True
         self.skipped += 1
+        if hasattr(pl_module, "last_step"):
+            # solo-learn moves the teacher if there have been more steps than this, and the
+            # optimiser counts this one.
+            pl_module.last_step = trainer.global_step + 1
         if trainer.is_global_zero:
             text = ", ".join(parts.values())
             log.warning("Skipped step %d, not finite: %s.", trainer.global_step, text)
             for logger in trainer.loggers:
                 logger.log_metrics({"skipped_steps": self.skipped}, step=trainer.global_step)
-
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, index: int
-    ) -> None:
-        """Keep the teacher as it is when a step was skipped."""
-        if self._has_skipped and hasattr(pl_module, "last_step"):
-            # solo-learn moves the teacher if the number of steps has grown since.
-            pl_module.last_step = trainer.global_step
-        self._has_skipped = False
 
     def _stop(
         self, trainer: Any, module: Any, parts: dict[str, str], indexes: list[list[int]]

@@ -16,7 +16,7 @@ from solo_margins.data.datamodule import RunData
 from solo_margins.host.lightning import pl
 from solo_margins.training import checkpointing
 from solo_margins.training.callbacks import GradientNorm, ProgressBar
-from solo_margins.training.error_messages import check_writable, run_errors
+from solo_margins.training.error_messages import run_errors
 from solo_margins.training.interruption import InterruptGuard
 
 # Arguments of the trainer that a configuration cannot set.
@@ -28,7 +28,6 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.RunResult:
     with user_errors():
         data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         run = checkpointing.choose_run(cfg)
-        check_writable(cfg, run)
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
@@ -161,10 +160,4 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
     if arguments.get("log_every_n_steps") is None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)
-    if str(arguments.get("strategy") or "auto").startswith(("auto", "ddp")):
-        # Others have ways of their own to write a state that is spread over processes.
-        arguments["plugins"] = [
-            *(arguments.get("plugins") or []),
-            checkpointing.DirectCheckpointIO(),
-        ]
     return arguments

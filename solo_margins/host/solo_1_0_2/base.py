@@ -220,6 +220,8 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
         cfg: as for :class:`BaseMethod`, with ``momentum.{base_tau, final_tau, classifier}``.
     """
 
+    last_step: int
+
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         momentum = self.cfg.momentum
