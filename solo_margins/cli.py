@@ -123,48 +123,36 @@ def run_cli(
     """
     job = current_job()
     if job is not None:
-        return _run_job(job, function, *arguments, program=program or sys.argv[0])
+        print(f"\nStarting {job}", flush=True)
+    show_warnings()
     try:
-        with exit_on_interrupt(), _messages_on_stderr():
-            return function(*arguments)
-    except SetupError as error:
-        if wants_traces():
-            raise
-        exit_with(error)
-
-
-def exit_with(error: SetupError) -> NoReturn:
-    """End the process with the sentence of an error and exit code 1."""
-    _leave_to_the_first_process(error)
-    print(f"Error: {error}", file=sys.stderr)
-    raise SystemExit(1) from None
-
-
-def _run_job(job: str, function: Callable[..., Any], *arguments: Any, program: str | Path) -> Any:
-    print(f"\nStarting {job}", flush=True)
-    try:
-        with exit_on_interrupt(), _messages_on_stderr(), as_single_run(program):
+        with exit_on_interrupt(), as_single_run(program or sys.argv[0], job):
             return function(*arguments)
     except Exception as error:
-        if wants_traces():
+        if wants_traces() or not (job or isinstance(error, SetupError)):
             raise
-        _leave_to_the_first_process(error)
-        # Hydra shows one error only, and that after the last job.
-        if isinstance(error, SetupError):
-            print(f"Error in {job}: {error}", file=sys.stderr, flush=True)
-        else:
-            print(f"Error in {job}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-        from hydra.errors import CompactHydraException
-
-        # Hydra goes on with the other jobs; after the last one it shows the first such error.
-        raise CompactHydraException(one_line(error) or type(error).__name__) from None
+        exit_with(error, job)
 
 
-def _leave_to_the_first_process(error: Exception) -> None:
-    """End a helper quietly when all ranks have stopped for the same reason."""
+def exit_with(error: Exception, job: str | None = None) -> NoReturn:
+    """End the process with the sentence of an error and exit code 1.
+
+    Args:
+        error: what went wrong.
+        job: the job of a multirun that went wrong, which alone is ended.
+    """
     if isinstance(error, TrainingStopped) and is_helper_process():
-        # A helper that exits with an error makes Lightning kill the main process.
+        # All ranks have stopped. One that exits with an error makes Lightning kill the first.
         raise SystemExit(0) from None
+    if job is None:
+        print(f"Error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    reason = error if isinstance(error, SetupError) else f"\n{traceback.format_exc()}"
+    print(f"Error in {job}: {reason}", file=sys.stderr, flush=True)
+    from hydra.errors import CompactHydraException
+
+    # Hydra goes on with the other jobs; after the last one it shows the first such error.
+    raise CompactHydraException(one_line(error) or type(error).__name__) from None
 
 
 @contextmanager
@@ -180,36 +168,17 @@ def exit_on_interrupt() -> Iterator[None]:
         raise SystemExit(EXIT_BY_SIGNAL + signal.SIGINT) from None
 
 
-@contextmanager
-def _messages_on_stderr() -> Iterator[None]:
-    """Show our own warnings whatever Hydra has done to Python's logging."""
-    ours = logging.getLogger("solo_margins")
-    _wake_loggers()
-    handler = logging.StreamHandler()
-    propagates, level = ours.propagate, ours.level
-    ours.addHandler(handler)
-    ours.setLevel(logging.WARNING)
-    ours.propagate = False
-    try:
-        yield
-    finally:
-        ours.propagate = propagates
-        ours.setLevel(level)
-        ours.removeHandler(handler)
-
-
 def show_warnings() -> None:
-    """Let our warnings through ``hydra/job_logging: disabled``.
+    """Let warnings through ``hydra/job_logging: disabled``.
 
-    solo-learn's configurations have it to silence Hydra, and it silences every logger there is.
+    solo-learn's configurations and ours have it to silence Hydra, and it silences every logger
+    there is.
     """
-    if "hydra" not in sys.modules:
-        # Whoever has silenced loggers has meant it.
-        return
-    _wake_loggers()
-    ours = logging.getLogger("solo_margins")
-    if ours.level == logging.NOTSET:
-        ours.setLevel(logging.WARNING)
+    # Whoever else has silenced loggers has meant it.
+    if "hydra" in sys.modules:
+        for name, logger in logging.root.manager.loggerDict.items():
+            if isinstance(logger, logging.Logger) and name.split(".")[0] != "hydra":
+                logger.disabled = False
 
 
 def is_helper_process() -> bool:
@@ -229,7 +198,7 @@ def current_job() -> str | None:
 
 
 @contextmanager
-def as_single_run(program: str | Path) -> Iterator[None]:
+def as_single_run(program: str | Path, job: str | None) -> Iterator[None]:
     """Give a job what a single run of a program finds, and leave nothing to the next job.
 
     - Relative paths are seen from where the multirun was started, wherever a launcher runs the job.
@@ -237,25 +206,31 @@ def as_single_run(program: str | Path) -> Iterator[None]:
       that of the whole multirun, or of a launcher's worker.
     - Lightning leaves environment variables and a process group; the next job of this process
       would wait for helpers that have gone.
-    - Before every job Hydra silences all loggers there are, those of the job before included.
-    """
-    from hydra.core.hydra_config import HydraConfig
 
-    hydra = HydraConfig.get()
+    Args:
+        program: the file of the program.
+        job: the job of a multirun; without one nothing is done.
+    """
+    if job is None:
+        yield
+        return
+    hydra = running_program()
     main = sys.modules["__main__"]
-    before = os.getcwd(), dict(os.environ), sys.argv, main.__spec__
+    folder, environment, before = os.getcwd(), dict(os.environ), (sys.argv, main.__spec__)
     if not hydra.job.chdir:
         os.chdir(hydra.runtime.cwd)
-    sys.argv = [str(Path(program).resolve()), *_arguments_of_job(hydra)]
-    main.__spec__ = None
-    _wake_loggers()
+    sys.argv, main.__spec__ = [str(Path(program).resolve()), *_arguments_of_job(hydra)], None
     try:
         yield
     finally:
-        _leave_process_group()
-        folder, environment, sys.argv, main.__spec__ = before
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()
+        sys.argv, main.__spec__ = before
         os.chdir(folder)
-        _restore(environment)
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
 
 
 def _arguments_of_job(hydra: Any) -> list[str]:
@@ -265,21 +240,3 @@ def _arguments_of_job(hydra: Any) -> list[str]:
         if source.schema == "file" and source.provider in options:
             arguments += [options[source.provider], str(source.path)]
     return [*arguments, *hydra.overrides.task]
-
-
-def _wake_loggers() -> None:
-    for name, logger in logging.root.manager.loggerDict.items():
-        if isinstance(logger, logging.Logger) and name.split(".")[0] != "hydra":
-            logger.disabled = False
-
-
-def _leave_process_group() -> None:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
-def _restore(environment: dict[str, str]) -> None:
-    for name in set(os.environ) - set(environment):
-        del os.environ[name]
-    os.environ.update(environment)
