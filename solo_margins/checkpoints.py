@@ -75,20 +75,21 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
     settings = read_settings(checkpoint)
     if settings is None:
         check_exists(checkpoint)
-        raise ValueError(
-            f"{args_file(checkpoint)} should say what {checkpoint} was trained with, but does not "
-            f"exist: {key} is not known, set what needs it on the command line."
-        )
-    value = OmegaConf.select(settings, key)
-    if value is not None or default:
-        return default[0] if value is None else value
-    if "pretrained_feature_extractor" in settings:
+    value = OmegaConf.select(settings, key) if settings is not None else None
+    if value is not None:
+        return value
+    if default and settings is not None:
+        return default[0]
+    if settings is not None and "pretrained_feature_extractor" in settings:
         raise ValueError(
             f"{checkpoint} is a checkpoint of a linear probe, which does not know {key}: name the "
             f"one of the pretraining, {settings.pretrained_feature_extractor}."
         )
-    file = args_file(checkpoint)
-    raise ValueError(f"{file} holds no setting {key}; set what needs it on the command line.")
+    fault = "does not exist" if settings is None else f"holds no setting {key}"
+    raise ValueError(
+        f"{args_file(checkpoint)}, which should say what {checkpoint} was trained with, {fault}: "
+        f"set what needs {key} on the command line."
+    )
 
 
 # Which file a path means.
@@ -131,13 +132,13 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 def newest_first(folder: Path) -> list[Path]:
     """Return a run's checkpoints, the newest first, those set aside last."""
-    kept, aside = (list(folder.glob(pattern)) for pattern in ("*.ckpt", "*.ckpt" + PREVIOUS))
-    return [*sorted(kept, key=_age, reverse=True), *sorted(aside, key=_age, reverse=True)]
 
+    def age(path: Path) -> tuple[bool, float, int, str]:
+        # Clocks are coarse: of two files written at once, the later epoch counts.
+        return path.suffix == ".ckpt", os.path.getmtime(path), len(path.name), path.name
 
-def _age(path: Path) -> tuple[float, int, str]:
-    # Clocks are coarse: of two files written at once, the later epoch counts.
-    return os.path.getmtime(path), len(path.name), path.name
+    files = [*folder.glob("*.ckpt"), *folder.glob("*.ckpt" + PREVIOUS)]
+    return sorted(files, key=age, reverse=True)
 
 
 def newest_readable(folder: Path) -> Path | None:
@@ -162,22 +163,18 @@ def find_same_run(
         max_age: age of a checkpoint from which on it is not considered.
     """
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    oldest = datetime.now() - max_age
-    found: list[tuple[datetime, Path]] = []
-    for path, _, files in os.walk(folder):
-        candidates = [Path(path, name) for name in files if name.endswith((".ckpt", PREVIOUS))]
-        if not candidates or "args.json" not in files:
-            continue
-        written = datetime.fromtimestamp(max(map(os.path.getmtime, candidates)))
-        if written > oldest:
-            found.append((written, Path(path)))
-    for _, run in sorted(found, reverse=True):
+    oldest = (datetime.now() - max_age).timestamp()
+    runs = [args.parent for args in Path(folder).rglob("args.json")]
+    # A run without checkpoints is as old as time.
+    written = {run: max(map(os.path.getmtime, newest_first(run)), default=0.0) for run in runs}
+    for run in sorted(runs, key=lambda run: written[run], reverse=True):
+        if written[run] <= oldest:
+            break
         try:
-            other = read_settings(run)
+            known: Any = OmegaConf.to_container(read_settings(run), resolve=True)
         except ValueError:
             log.warning("Skipped %s for auto-resume: its args.json cannot be read.", run)
             continue
-        known: Any = {} if other is None else OmegaConf.to_container(other, resolve=True)
         if are_the_same_run(known, settings):
             checkpoint = newest_readable(run)
             if checkpoint is not None:
@@ -240,11 +237,6 @@ def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a checkpoint: it holds a {type(content).__name__}.")
     return content
-
-
-def refuse_unsafe(path: str | Path) -> None:
-    """Raise ``ValueError`` unless a checkpoint can be loaded without executing anything."""
-    read_checkpoint(path, in_place=True)
 
 
 @contextlib.contextmanager

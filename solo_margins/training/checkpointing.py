@@ -41,6 +41,12 @@ class Run:
         """The run's id, which is the name of its folder."""
         return self.folder.name
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the checkpoint that it continues from is in its folder."""
+        before = self.resumed_from
+        return before is not None and before.parent.resolve() == self.folder.resolve()
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -86,7 +92,7 @@ def choose_run(cfg: DictConfig) -> Run:
             runs / name if name else runs, cfg, timedelta(hours=cfg.auto_resume.max_hours)
         )
         if resumed is not None:
-            checkpoints.refuse_unsafe(resumed)
+            checkpoints.read_checkpoint(resumed, in_place=True)
             name, runs = resumed.parent.name, resumed.parent.parent
     run = Run(runs / (name or fresh_name()), resumed)
     refuse_other_run(run, cfg)
@@ -112,17 +118,11 @@ def writing(what: str) -> Iterator[None]:
 
 def refuse_other_run(run: Run, cfg: DictConfig) -> None:
     """Raise ``SetupError`` if the folder of a run holds another one."""
-    resumed = run.resumed_from
-    continues = resumed is not None and resumed.parent.resolve() == run.folder.resolve()
-    # Unreadable checkpoints are ignored; auto-resume has warned of them.
+    if run.goes_on or is_helper_process() or checkpoints.newest_checkpoint(run.folder) is None:
+        return
     resumes = setting(cfg, "auto_resume.enabled", False)
-    is_lost = resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder)))
-    if (
-        continues
-        or is_lost
-        or is_helper_process()
-        or checkpoints.newest_checkpoint(run.folder) is None
-    ):
+    # Unreadable checkpoints are ignored; auto-resume has warned of them.
+    if resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder))):
         return
     raise SetupError(
         f"run_id={run.name}: {run.folder} already holds a run"
@@ -154,9 +154,8 @@ def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
     path = setting(cfg, "resume_from_checkpoint")
     if path is None:
         return None
-    if not Path(path).exists():
-        raise ValueError(f"resume_from_checkpoint={path} does not exist.")
-    checkpoints.refuse_unsafe(path)
+    checkpoints.check_exists(path, "resume_from_checkpoint=")
+    checkpoints.read_checkpoint(path, in_place=True)
     fault = checkpoints.fault_of(Path(path))
     if fault is not None:
         raise ValueError(f"{path} is damaged or not a checkpoint ({fault}).")
@@ -214,11 +213,11 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         self.path = self.logdir / trainer.strategy.broadcast(self._run_name(trainer))
         # No "=": a path with one must be quoted twice on Hydra's command line.
         self.ckpt_placeholder = f"{self.cfg.name}-{self.path.name}-ep{{}}.ckpt"
-        resumed = Path(trainer.ckpt_path) if trainer.ckpt_path else None
-        refuse_other_run(Run(self.path, resumed), self.cfg)
-        if resumed is not None and resumed.parent.resolve() == self.path.resolve():
-            # A run that goes on in its folder replaces the checkpoint that it started from.
-            self.last_ckpt = self.path / resumed.name
+        run = Run(self.path, Path(trainer.ckpt_path) if trainer.ckpt_path else None)
+        refuse_other_run(run, self.cfg)
+        if run.resumed_from is not None and run.goes_on:
+            # It replaces the checkpoint that it started from.
+            self.last_ckpt = self.path / run.resumed_from.name
         if trainer.is_global_zero:
             with writing(f"checkpoint.dir: {self.path}"):
                 self.path.mkdir(parents=True, exist_ok=True)
