@@ -10,15 +10,10 @@ from solo_margins.host.changes import Wrap
 
 
 def keep_configuration(
-    original: Any,
-    self: Any,
-    backbone: Any,
-    cfg: DictConfig,
-    loss_func: Any = None,
-    mixup_func: Any = None,
+    original: Any, self: Any, backbone: Any, cfg: DictConfig, *losses: Any, **named_losses: Any
 ) -> None:
     """Keep the configuration of a linear classifier."""
-    original(self, backbone, cfg, loss_func, mixup_func)
+    original(self, backbone, cfg, *losses, **named_losses)
     self.cfg = cfg
 
 

@@ -19,35 +19,27 @@ from solo_margins.host.repairs.trainer_settings import runs_on_cpu
 VECTOR = 16
 
 
-def unsafe_convolution(network: nn.Module) -> str | None:
-    """Return the name of a layer that crashes in channels-last memory on a CPU, None without one.
+def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:
+    """Tell whether a network can be trained in channels-last memory; warn where it cannot.
 
     For the gradient of a 1×1 convolution with a stride, oneDNN reserves memory for the channels of
     the input, but strides through it by whole vectors: with fewer channels than a vector has
     numbers it writes past the end (https://github.com/uxlfoundation/oneDNN/issues/6035). A
     narrower vector has a lower limit, but what is chosen should not depend on the CPU.
     """
-    for name, layer in network.named_modules():
-        if (
-            isinstance(layer, nn.Conv2d)
-            and layer.kernel_size == (1, 1)
-            and layer.stride != (1, 1)
-            and layer.in_channels < VECTOR
-        ):
-            return name
-    return None
-
-
-def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:
-    """Tell whether a network can be trained in channels-last memory; warn where it cannot."""
-    layer = unsafe_convolution(network) if on_cpu else None
-    if layer is None:
+    unsafe = [
+        name
+        for name, layer in network.named_modules()
+        if isinstance(layer, nn.Conv2d)
+        and (layer.kernel_size == (1, 1) and layer.stride != (1, 1) and layer.in_channels < VECTOR)
+    ]
+    if not unsafe or not on_cpu:
         return True
     if getattr(rank_zero_only, "rank", 0) == 0:
         warnings.warn(
             f"The network stays in contiguous memory (performance.disable_channel_last=true): in "
-            f"channels-last memory PyTorch crashes on CPUs in the layer {layer}, a 1x1 convolution "
-            f"with a stride and fewer than {VECTOR} input channels.",
+            f"channels-last memory PyTorch crashes on CPUs in the layer {unsafe[0]}, a 1x1 "
+            f"convolution with a stride and fewer than {VECTOR} input channels.",
             stacklevel=2,
         )
     return False
@@ -71,15 +63,10 @@ def keep_method_contiguous(original: Any, self: Any, cfg: DictConfig) -> None:
 
 
 def keep_classifier_contiguous(
-    original: Any,
-    self: Any,
-    backbone: Any,
-    cfg: DictConfig,
-    loss_func: Any = None,
-    mixup_func: Any = None,
+    original: Any, self: Any, backbone: Any, cfg: DictConfig, *losses: Any, **named_losses: Any
 ) -> None:
     """Keep a linear classifier in contiguous memory where channels-last memory would crash."""
-    original(self, backbone, cfg, loss_func, mixup_func)
+    original(self, backbone, cfg, *losses, **named_losses)
     keep_contiguous(self, cfg)
 
 

@@ -28,36 +28,32 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     """
     if OmegaConf.select(cfg, "strategy", default=None) in (None, "None"):
         cfg.strategy = "auto"
-    devices = OmegaConf.select(cfg, "devices", default=None)
-    if runs_on_cpu(cfg):
-        cfg.accelerator = "cpu"
-        processes = _count(devices)
+    on_cpu = runs_on_cpu(cfg)
+    if OmegaConf.select(cfg, "accelerator", default=None) in (None, "None", "auto"):
+        cfg.accelerator = "cpu" if on_cpu else "gpu"
+    available = 1 if on_cpu else torch.cuda.device_count()
+    devices = _listed(OmegaConf.select(cfg, "devices", default=None), max(1, available))
+    if on_cpu:
+        processes = len(devices)
         cfg.devices = str(processes).zfill(processes)
     else:
-        if OmegaConf.select(cfg, "accelerator", default=None) in (None, "None", "auto"):
-            cfg.accelerator = "gpu"
-        cfg.devices = _listed(devices)
+        cfg.devices = devices
     return cfg
 
 
-def _count(devices: Any) -> int:
-    if isinstance(devices, (ListConfig, list)):
-        return len(devices)
-    is_number = isinstance(devices, int) or (isinstance(devices, str) and devices.isdecimal())
-    return max(1, int(devices)) if is_number else 1
-
-
-def _listed(devices: Any) -> Any:
-    """Return GPUs as the list of their numbers; a list stays as it is."""
+def _listed(devices: Any, available: int) -> list[Any]:
+    """Return devices as the list of their numbers."""
     if devices is None:
         return [0]
-    if str(devices) in ("-1", "auto"):
-        return list(range(max(1, torch.cuda.device_count())))
-    if isinstance(devices, str) and "," in devices:
+    if isinstance(devices, (ListConfig, list)):
+        return list(devices)
+    if "," in str(devices):
         return [int(number) for number in devices.split(",") if number.strip()]
-    if isinstance(devices, int) or (isinstance(devices, str) and devices.isdecimal()):
-        return list(range(max(1, int(devices))))
-    return devices
+    if str(devices) in ("-1", "auto"):
+        return list(range(available))
+    if not str(devices).isdecimal():
+        raise ValueError(f"devices must be a number, a list of numbers or auto, got {devices!r}.")
+    return list(range(max(1, int(devices))))
 
 
 def add_trainer_settings(original: Any, cfg: DictConfig) -> DictConfig:

@@ -43,17 +43,8 @@ def warmup_cosine_lr(
 
 def scheduled_rates(self: Any) -> list[float]:
     """Return what :func:`warmup_cosine_lr` says for every parameter group of a scheduler."""
-    return [
-        warmup_cosine_lr(
-            self.last_epoch,
-            base,
-            self.warmup_start_lr,
-            self.eta_min,
-            self.warmup_epochs,
-            self.max_epochs,
-        )
-        for base in self.base_lrs
-    ]
+    schedule = (self.warmup_start_lr, self.eta_min, self.warmup_epochs, self.max_epochs)
+    return [warmup_cosine_lr(self.last_epoch, base, *schedule) for base in self.base_lrs]
 
 
 CHANGES = (Replace("utils.lr_scheduler", "LinearWarmupCosineAnnealingLR.get_lr", scheduled_rates),)
