@@ -21,13 +21,18 @@ class NarrowResNet(nn.Module):
     The layout is that of ResNet-18, basic blocks in four stages after a 3×3 stem without pooling.
 
     Args:
+        method: the name of the method, which every backbone is told.
         width: channels of the first stage; each further stage has twice as many.
         blocks: residual blocks of each stage.
         stem_stride: 2 halves the image in the stem and takes a quarter of the time.
     """
 
     def __init__(
-        self, width: int = 16, blocks: Sequence[int] = (2, 2, 2, 2), stem_stride: int = 1
+        self,
+        method: Any = None,
+        width: int = 16,
+        blocks: Sequence[int] = (2, 2, 2, 2),
+        stem_stride: int = 1,
     ) -> None:
         super().__init__()
         from torchvision.models.resnet import BasicBlock, conv1x1
@@ -58,11 +63,6 @@ class NarrowResNet(nn.Module):
         """Return (N, num_features) features of (N, 3, H, W) images."""
         out = self.stages(self.relu(self.bn1(self.conv1(images))))
         return torch.flatten(nn.functional.adaptive_avg_pool2d(out, 1), 1)
-
-
-def narrow_resnet(blocks: Sequence[int], /, method: Any = None, **kwargs: Any) -> NarrowResNet:
-    """Return a :class:`NarrowResNet`; as every backbone it is told the name of the method."""
-    return NarrowResNet(**{"blocks": blocks, **kwargs})
 
 
 def small_image_resnet(depth: int, pool: bool, /, method: Any = None, **kwargs: Any) -> nn.Module:
@@ -99,8 +99,8 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     # 64 pixels, pooled once
     **{f"pooled_resnet{depth}": partial(small_image_resnet, depth, True) for depth in (18, 50)},
     # for CPUs with few cores
-    "narrow_resnet18": partial(narrow_resnet, (2, 2, 2, 2)),
-    "narrow_resnet10": partial(narrow_resnet, (1, 1, 1, 1)),
+    "narrow_resnet18": NarrowResNet,
+    "narrow_resnet10": partial(NarrowResNet, blocks=(1, 1, 1, 1)),
 }
 
 TIMM = "timm/"  # prefix of timm's models

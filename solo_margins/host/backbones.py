@@ -8,12 +8,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from solo_margins.backbones import complaint_about
 from solo_margins.checkpoints import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
 # Methods that train MoCo v3's own variant of the ViT.
 LIKE_MOCOV3 = ("mocov3_margin",)
+
+Table = Mapping[str, Callable[..., nn.Module]]
 
 
 def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,29 +37,31 @@ def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def strip_resnet(backbone: nn.Module, backbone_name: str, dataset: str) -> nn.Module:
-    """Remove a ResNet's classifier and, on CIFAR, its down-sampling stem; leave others alone."""
-    if backbone_name.startswith("resnet"):
+def backbone_constructor(table: Table, name: str) -> Callable[..., nn.Module]:
+    """Return what builds a backbone, or raise ``ValueError`` if there is none of that name."""
+    if name not in table:
+        listed = f"one of {', '.join(sorted(table))}, or timm/<model>"
+        raise ValueError(complaint_about(name) or f"backbone.name must be {listed}, got {name!r}.")
+    return table[name]
+
+
+def build_backbone_from(table: Table, cfg: DictConfig) -> Any:
+    """Return the backbone that a configuration describes, without weights and classifier.
+
+    The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
+    configurations) or ``cfg.method``. On CIFAR a ResNet loses its down-sampling stem.
+    """
+    name = str(cfg.backbone.name)
+    method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
+    kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
+    backbone = backbone_constructor(table, name)(method, **kwargs)
+    if name.startswith("resnet"):
         backbone.fc = nn.Identity()
-        if dataset in ("cifar10", "cifar100"):
+        if cfg.data.dataset in ("cifar10", "cifar100"):
             # Padding 2 is the host's own choice: its checkpoints expect it.
             backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
             backbone.maxpool = nn.Identity()
     return backbone
-
-
-def build_backbone_from(table: Mapping[str, Callable[..., nn.Module]], cfg: DictConfig) -> Any:
-    """Return the backbone that a configuration describes, without weights.
-
-    The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
-    configurations) or ``cfg.method``.
-    """
-    name = cfg.backbone.name
-    if name not in table:
-        raise ValueError(f"backbone.name must be one of {sorted(table)}, got {name!r}.")
-    method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
-    kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
-    return strip_resnet(table[name](method, **kwargs), name, cfg.data.dataset)
 
 
 def backbone_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -64,13 +69,13 @@ def backbone_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Keys of older checkpoints, ``encoder.*``, are understood and reported.
     """
-    own = {k.removeprefix("backbone."): v for k, v in state.items() if k.startswith("backbone.")}
-    if own:
-        return own
-    old = {k.removeprefix("encoder."): v for k, v in state.items() if k.startswith("encoder.")}
-    if old:
+    own, old = (
+        {key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)}
+        for prefix in ("backbone.", "encoder.")
+    )
+    if old and not own:
         logger.warning("Renamed %d keys encoder.* of an older checkpoint to backbone.*.", len(old))
-    return old
+    return own or old
 
 
 def load_backbone(backbone: nn.Module, checkpoint: str | Path) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.backbones import complaint_about
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
-from solo_margins.config import read, setting
+from solo_margins.config import read, setting, write
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
+from solo_margins.host.backbones import backbone_constructor
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_number
@@ -117,7 +117,7 @@ def _complete_probe(cfg: DictConfig) -> None:
 def _fill(cfg: DictConfig, key: str, value: Any) -> None:
     """Write a setting that has no value yet."""
     if setting(cfg, key) is None and value is not None:
-        OmegaConf.update(cfg, key, value, force_add=True)
+        write(cfg, key, value)
 
 
 def _fill_from_pretraining(cfg: DictConfig, trained: DictConfig) -> None:
@@ -126,9 +126,8 @@ def _fill_from_pretraining(cfg: DictConfig, trained: DictConfig) -> None:
     if setting(cfg, "backbone.name") is None:
         _fill(cfg, "backbone.name", setting(trained, "backbone.name"))
         _fill(cfg, "backbone.kwargs", setting(trained, "backbone.kwargs"))
-    if setting(cfg, "data.augmentations") is None:
-        # A null would hide the values below it.
-        OmegaConf.update(cfg, "data.augmentations", {}, force_add=True)
+    # A null would hide the values below it.
+    _fill(cfg, "data.augmentations", {})
     images = image_spec(trained)
     if images is not None:
         _fill(cfg, "data.augmentations.crop_size", images.size)
@@ -146,13 +145,9 @@ def _complete(cfg: DictConfig, model: Any) -> None:
         from solo_margins.data.dali import device_of
 
         device_of(cfg)
-    for key, default in (
-        ("name", setting(cfg, "method", "linear")),
-        ("data.num_workers", 4),
-        ("data.format", "image_folder"),
-    ):
-        if setting(cfg, key) is None:
-            OmegaConf.update(cfg, key, default, force_add=True)
+    _fill(cfg, "name", setting(cfg, "method", "linear"))
+    _fill(cfg, "data.num_workers", 4)
+    _fill(cfg, "data.format", "image_folder")
     read(cfg, "lens", LensSettings)
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
@@ -189,14 +184,7 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     """Check backbone, optimizer, scheduler and data set against what solo-learn knows."""
     require(cfg, "backbone.name", "data.dataset", "optimizer.name", "optimizer.batch_size")
     require(cfg, "optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs")
-    name = str(cfg.backbone.name)
-    complaint = complaint_about(name)
-    known = host.BaseMethod._BACKBONES
-    if complaint is None and name not in known:
-        names = ", ".join(sorted(known))
-        complaint = f"backbone.name must be one of {names}, or timm/<model>, got {name!r}."
-    if complaint is not None:
-        raise ValueError(complaint)
+    backbone_constructor(host.BaseMethod._BACKBONES, cfg.backbone.name)
     check_choice("optimizer.name", cfg.optimizer.name, model._OPTIMIZERS)
     check_choice("scheduler.name", cfg.scheduler.name, model._SCHEDULERS)
     check_choice("data.dataset", cfg.data.dataset, NATIVE_SIZE)
@@ -206,15 +194,14 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
 
 def _check_paths(cfg: DictConfig, *keys: str) -> None:
     """Check that the data are where the configuration says."""
-    needed = cfg.data.dataset in PATHS_NEEDED
+    if cfg.data.dataset not in PATHS_NEEDED:
+        # Where torchvision downloads to need not exist yet.
+        return
     for key in keys:
         path = setting(cfg, key)
         if path is None:
-            if needed:
-                raise ValueError(f"{key} has no value: name the folder of images, {key}=<folder>.")
-            continue
-        # Where torchvision downloads to need not exist yet.
-        if needed and not Path(path).is_dir():
+            raise ValueError(f"{key} has no value: name the folder of images, {key}=<folder>.")
+        if not Path(path).is_dir():
             raise ValueError(f"{key}={path} is not an existing folder (seen from {os.getcwd()}).")
 
 
@@ -228,31 +215,27 @@ def refuse_unread_settings(cfg: DictConfig) -> None:
     if unread is None:
         return
     advice = "remove it"
-    for ours in OUR_METHODS:
-        if ours in (f"{method}_margin", f"{method}_curv"):
-            advice = (
-                f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
-                f"variant=baseline is {method} without margins"
-            )
+    for ours in OUR_METHODS.keys() & {f"{method}_margin", f"{method}_curv"}:
+        advice = (
+            f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
+            f"variant=baseline is {method} without margins"
+        )
     raise ValueError(f"method={method} does not read {unread}: {advice}.")
 
 
 def _unread_setting(cfg: DictConfig) -> str | None:
     """Return the first setting of margin methods that is not switched off, None without one."""
     settings = MarginSettings.read(cfg)
-    for field in fields(Margins):
-        if getattr(settings.margins, field.name) != field.default:
-            return f"method_kwargs.margins.{field.name}"
-    if settings.polarization.weight:
-        return "method_kwargs.polarization.weight"
-    if settings.negatives.kind != "standard":
-        return "method_kwargs.negatives.kind"
-    for field_name in settings.schedules:
-        return f"method_kwargs.schedules.{field_name}"
-    for key, off in SWITCHED_OFF.items():
-        if setting(cfg, f"method_kwargs.{key}", off) != off:
-            return f"method_kwargs.{key}"
-    return None
+    margins = {field.name: field.default for field in fields(Margins)}
+    is_on = {
+        f"margins.{name}": getattr(settings.margins, name) != margins[name] for name in margins
+    }
+    is_on["polarization.weight"] = settings.polarization.weight > 0
+    is_on["negatives.kind"] = settings.negatives.kind != "standard"
+    is_on |= {f"schedules.{name}": True for name in settings.schedules}
+    for name, off in SWITCHED_OFF.items():
+        is_on[name] = setting(cfg, f"method_kwargs.{name}", off) != off
+    return next((f"method_kwargs.{name}" for name in is_on if is_on[name]), None)
 
 
 def _check_numbers(cfg: DictConfig) -> None:
