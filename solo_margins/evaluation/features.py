@@ -1,5 +1,7 @@
 """Features of a frozen backbone, extracted once and kept in memory."""
 
+import contextlib
+import math
 import struct
 import sys
 import zlib
@@ -108,7 +110,7 @@ def extract_features(
     title: str = "features",
     progress: bool = True,
 ) -> Features:
-    """Return the features of every view in a loader; the backbone learns nothing from it.
+    """Return the features of every view in a loader by a backbone in evaluation mode.
 
     Args:
         backbone: maps a batch of images (N, 3, H, W) to features (N, D).
@@ -123,7 +125,6 @@ def extract_features(
         ValueError: the features do not fit into memory, or are not finite.
     """
     device = choose_device(device)
-    was_training = backbone.training
     backbone.eval().to(device)
     is_channels_last = channels_last and allows_channels_last(backbone, device.type == "cpu")
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
@@ -151,7 +152,6 @@ def extract_features(
             labels.append(targets)
             done += len(targets)
             bar.update(len(targets))
-    backbone.train(was_training)
     if values is None:
         raise ValueError(f"There are no images to extract {title} from.")
     return Features(values, torch.cat(labels).long())
@@ -160,18 +160,18 @@ def extract_features(
 def check_memory(passes: int, images: int, width: int) -> None:
     """Raise ``ValueError`` saying what to lower where features would not fit into memory."""
     needed = 4 * passes * images * width
-    free = free_memory()
-    if free is not None and needed > free:
+    if needed > free_memory():
         raise ValueError(
             f"The features need {needed / 1e9:.1f} GB ({passes} x {images} images x {width} "
-            f"numbers), but {free / 1e9:.1f} GB of memory are free: lower passes or label_fraction."
+            f"numbers), but {free_memory() / 1e9:.1f} GB of memory are free: lower passes or "
+            "label_fraction."
         )
 
 
-def free_memory() -> int | None:
-    """Return the bytes of memory that can be used, None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if "MemAvailable" in line).split()[1])
-    except (OSError, StopIteration):
-        return None
+def free_memory() -> float:
+    """Return the bytes of memory that can be used, infinity where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return math.inf

@@ -1,18 +1,35 @@
-"""What is evaluated: a pretrained backbone, and the labelled images that it is shown."""
+"""What is evaluated: a pretrained backbone, and the labelled images that it is shown.
 
+The evaluation commands name both by ``key=value`` arguments on top of ``linear.yaml``.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from solo_margins import resolvers
 from solo_margins.data.datamodule import classifier_images
+from solo_margins.data.dataset_paths import OURS
 from solo_margins.data.folders import report
 from solo_margins.data.image_spec import classifier_spec
 from solo_margins.evaluation.features import Features, Views, extract_features, view_loader
 from solo_margins.losses.checks import require_count
-from solo_margins.training.checked_config import checked
+from solo_margins.training.checked_config import check_choice, checked
 from solo_margins.training.programs import parsed, pretrained_backbone
+
+# Settings whose values are not interpreted: any character may be part of a path.
+PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path")
+
+# Settings of ``linear.yaml`` that say which backbone is shown which images.
+WHAT_TO_EVALUATE = """
+    data data.name data.dataset data.format data.download data.on_error data.fraction
+    data.num_workers data.unlabelled_folder data.augmentations.crop_size data.augmentations.mean
+    data.augmentations.std backbone.name backbone.kwargs pretrain_method
+    performance.disable_channel_last seed
+"""
 
 
 @dataclass(frozen=True)
@@ -81,3 +98,52 @@ def load_task(cfg: DictConfig, **extraction: Any) -> Task:
     cfg = parsed(cfg)
     backbone = pretrained_backbone(cfg).requires_grad_(False)
     return Task(cfg, backbone, *classifier_images(cfg), **extraction)
+
+
+def parse(
+    arguments: Iterable[str], own: Mapping[str, Any], applicable: str = ""
+) -> tuple[DictConfig, dict[str, Any]]:
+    """Return ``linear.yaml`` with the arguments applied, and the command's own settings.
+
+    Without ``data=…`` the images are those of the pretraining.
+
+    Args:
+        arguments: ``key=value`` each.
+        own: settings of the command that ``linear.yaml`` does not have, with their defaults;
+            ``device`` and ``extraction_batch_size`` are added to them.
+        applicable: names of settings of ``linear.yaml`` that apply, besides which backbone and
+            images.
+
+    Raises:
+        ValueError: an argument is unknown or cannot be used; the message is one sentence.
+    """
+    options = OmegaConf.create({**own, "device": "auto", "extraction_batch_size": 256})
+    of_linear = f"{WHAT_TO_EVALUATE} {applicable}".split()
+    known = [*PATHS, *of_linear, *map(str, options), "label_fraction"]
+    values: dict[str, str] = {}
+    for argument in arguments:
+        key, is_setting, value = argument.partition("=")
+        if not is_setting or key not in known:
+            raise ValueError(
+                f"{argument!r} is not a setting of the form key=value: "
+                f"the keys are {', '.join(known)}."
+            )
+        values["data.fraction" if key == "label_fraction" else key] = value
+    if values.get(PATHS[0], "null") in ("", "null"):
+        raise ValueError("Name what to evaluate: pretrained_feature_extractor=<checkpoint>.")
+    data = values.pop("data", "") or values.get("data.name", "")
+    overrides = []
+    if data not in ("", "null"):
+        check_choice("data", data, OURS)
+        overrides = [f"data={data}"]
+    cfg = resolvers.composed("linear.yaml", overrides)
+    for key, value in values.items():
+        if key in PATHS:
+            OmegaConf.update(cfg, key, None if value in ("", "null") else value)
+            continue
+        try:
+            (options if key in options else cfg).merge_with_dotlist([f"{key}={value}"])
+        # The parser's own errors fill several lines.
+        except Exception:
+            raise ValueError(f"{key} must be a value in YAML's notation, got {value!r}.") from None
+    return cfg, {str(name): options[name] for name in options}

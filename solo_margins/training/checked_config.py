@@ -8,7 +8,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -226,10 +226,8 @@ def refuse_unread_settings(cfg: DictConfig) -> None:
 def _unread_setting(cfg: DictConfig) -> str | None:
     """Return the first setting of margin methods that is not switched off, None without one."""
     settings = MarginSettings.read(cfg)
-    margins = {field.name: field.default for field in fields(Margins)}
-    is_on = {
-        f"margins.{name}": getattr(settings.margins, name) != margins[name] for name in margins
-    }
+    margins, neutral = asdict(settings.margins), asdict(Margins())
+    is_on = {f"margins.{name}": margins[name] != neutral[name] for name in margins}
     is_on["polarization.weight"] = settings.polarization.weight > 0
     is_on["negatives.kind"] = settings.negatives.kind != "standard"
     is_on |= {f"schedules.{name}": True for name in settings.schedules}

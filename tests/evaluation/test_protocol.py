@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from solo_margins import host
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.evaluation.features import Features
-from solo_margins.evaluation.linear_layer import layer_accuracy, train_linear_layer
+from solo_margins.evaluation.probe import layer_accuracy, train_linear_layer
 
 
 @pytest.mark.parametrize("data", OURS)
