@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from solo_margins.cli import TrainingInterrupted
+from solo_margins.config import setting
 from solo_margins.host.lightning import pl
 from solo_margins.training.checkpointing import checkpointer_of
 
@@ -48,11 +49,6 @@ class InterruptGuard(pl.Callback):
             # A launcher that handles SIGTERM itself knows better.
             if number == signal.SIGINT or handler == signal.SIG_DFL:
                 signal.signal(number, self._on_signal)
-
-    def _release(self) -> None:
-        for number, handler in self._before.items():
-            if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:
@@ -97,11 +93,13 @@ class InterruptGuard(pl.Callback):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave signals to whoever had them."""
-        self._release()
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, handler)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave signals to whoever had them."""
-        self._release()
+        self.teardown(trainer, pl_module, "fit")
 
     def _stop(self, trainer: Any) -> None:
         checkpointer = checkpointer_of(trainer)
@@ -111,16 +109,17 @@ class InterruptGuard(pl.Callback):
 
     def _interrupted(self, trainer: Any) -> TrainingInterrupted:
         """Say how to continue, and return what ends the program."""
-        checkpoint = getattr(checkpointer_of(trainer), "last_ckpt", None)
-        if checkpoint is not None:
+        checkpointer = checkpointer_of(trainer)
+        checkpoint = None if checkpointer is None else checkpointer.last_ckpt
+        reason = " (checkpoint.enabled=false)" if checkpointer is None else ""
+        sentence = f"Interrupted: no checkpoint was saved{reason}."
+        if checkpointer is not None and checkpoint is not None:
+            is_named = setting(checkpointer.cfg, "resume_from_checkpoint") is not None
+            change = "auto_resume.enabled=true" + " resume_from_checkpoint=null" * is_named
             sentence = (
                 f"Interrupted: the last checkpoint is {checkpoint}; the same command with "
-                "auto_resume.enabled=true continues from it."
+                f"{change} continues from it."
             )
-        elif checkpointer_of(trainer) is None:
-            sentence = "Interrupted: no checkpoint was saved (checkpoint.enabled=false)."
-        else:
-            sentence = "Interrupted: no checkpoint was saved."
         if trainer.is_global_zero:
             if self.signal == signal.SIGUSR1:
                 sentence = f"{sentence} {_requeue()}"

@@ -19,40 +19,32 @@ WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
 
 def pretrain(cfg: DictConfig) -> RunResult:
     """Pretrain a backbone; see :func:`solo_margins.training.pretrain`."""
-    return _recorded("pretrain", _pretrain, checked(cfg))
+    return _run("pretrain", build_method, checked(cfg))
 
 
 def linear(cfg: DictConfig) -> RunResult:
     """Train a linear classifier on a backbone; see :func:`solo_margins.training.linear`."""
-    return _recorded("linear", _linear, checked(cfg))
+    result = _run("linear", _classifier, checked(cfg))
+    if "val_acc1" in result.metrics and not result.is_skipped:
+        print(f"Validation accuracy: {result.metrics['val_acc1']:.2f} %")
+    return result
 
 
-def _recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig) -> RunResult:
-    """Run a checked configuration, and record it if it names a results file."""
+def _run(kind: str, build: Callable[[DictConfig], Any], cfg: DictConfig) -> RunResult:
+    """Train what is built for a checked configuration; record it if that names a results file."""
+
+    def run(cfg: DictConfig) -> RunResult:
+        with user_errors():
+            cfg = parsed(cfg)
+            host.pl.seed_everything(cfg.seed, workers=True)
+            model = build(cfg)
+        return train(cfg, model)
+
     if setting(cfg, "results") is None and not setting(cfg, "skip_finished", False):
         return run(cfg)
     from solo_margins.training.results_log import recorded
 
     return recorded(kind, run, cfg)
-
-
-def _pretrain(cfg: DictConfig) -> RunResult:
-    with user_errors():
-        cfg = parsed(cfg)
-        host.pl.seed_everything(cfg.seed, workers=True)
-        model = build_method(cfg)
-    return train(cfg, model)
-
-
-def _linear(cfg: DictConfig) -> RunResult:
-    with user_errors():
-        cfg = parsed(cfg)
-        host.pl.seed_everything(cfg.seed, workers=True)
-        model = _classifier(cfg, pretrained_backbone(cfg))
-    result = train(cfg, model)
-    if "val_acc1" in result.metrics:
-        print(f"Validation accuracy: {result.metrics['val_acc1']:.2f} %")
-    return result
 
 
 def parsed(cfg: DictConfig) -> DictConfig:
@@ -104,7 +96,8 @@ def pretrained_backbone(cfg: DictConfig) -> Any:
     return backbone
 
 
-def _classifier(cfg: DictConfig, backbone: Any) -> Any:
+def _classifier(cfg: DictConfig) -> Any:
+    backbone = pretrained_backbone(cfg)
     loss: Any = torch.nn.CrossEntropyLoss(label_smoothing=cfg.label_smoothing)
     mixup = None
     if cfg.mixup > 0 or cfg.cutmix > 0:

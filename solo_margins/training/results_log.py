@@ -54,7 +54,16 @@ def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig)
     began = time.perf_counter()
     result = run(cfg)
     if host.pl.utilities.rank_zero_only.rank == 0:
-        results.append(file, _record(planned, result, time.perf_counter() - began))
+        left = {name: getattr(result, name) for name in ("folder", "checkpoint", "resumed_from")}
+        record = replace(
+            planned,
+            figures=result.metrics,
+            seconds=time.perf_counter() - began,
+            versions=versions(),
+            details={**planned.details, **{name: x and str(x) for name, x in left.items()}},
+            finished=results.now(),
+        )
+        results.append(file, record)
         print(f"Results: {file}", flush=True)
     return result
 
@@ -95,26 +104,6 @@ def _farewell(file: str, done: results.Record, planned: results.Record) -> str:
 
 def _as_result(done: results.Record) -> RunResult:
     checkpoint = done.details.get("checkpoint")
-    return RunResult(
-        folder=Path(done.details.get("folder") or "."),
-        checkpoint=Path(checkpoint) if checkpoint else None,
-        metrics=dict(done.figures),
-        is_skipped=True,
-    )
-
-
-def _record(planned: results.Record, result: RunResult, seconds: float) -> results.Record:
-    details = {
-        **planned.details,
-        "folder": str(result.folder),
-        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
-        "resumed_from": str(result.resumed_from) if result.resumed_from else None,
-    }
-    return replace(
-        planned,
-        figures=result.metrics,
-        seconds=seconds,
-        versions=versions(),
-        details=details,
-        finished=results.now(),
-    )
+    folder = Path(done.details.get("folder") or ".")
+    checkpoint = Path(checkpoint) if checkpoint else None
+    return RunResult(folder, checkpoint, dict(done.figures), is_skipped=True)

@@ -67,12 +67,16 @@ def test_the_step_is_finished_and_the_run_goes_on(config, interrupting):
 def test_the_saved_momentum_network_has_had_its_update(config, interrupting):
     # With tau = 0 a finished update leaves the momentum network equal to the online one.
     settings = ("momentum.base_tau=0", "momentum.final_tau=0", "max_epochs=3")
-    interrupting("training_step", lambda trainer: trainer.global_step == 1)
+    interrupting("training_step", lambda trainer: trainer.global_step in (1, 2))
     with pytest.raises(training.TrainingInterrupted) as caught:
         training.pretrain(config(*settings))
-    state = load(caught.value.checkpoint)["state_dict"]
+    saved = caught.value.checkpoint
+    state = load(saved)["state_dict"]
     key = "convolution.weight"
     assert torch.equal(state[f"backbone.{key}"], state[f"momentum_backbone.{key}"])
+    # Auto-resume would find its own checkpoint, but one that is named comes first.
+    with pytest.raises(training.TrainingInterrupted, match="resume_from_checkpoint=null continues"):
+        training.pretrain(config(*settings, f"resume_from_checkpoint={saved}"))
 
 
 def test_a_validation_is_left_at_once_and_no_half_accuracy_is_logged(config, interrupting):

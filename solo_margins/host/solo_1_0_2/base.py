@@ -19,7 +19,7 @@ from solo_margins.host.lightning import pl
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import keep_contiguous
 from solo_margins.host.repairs.warmup_cosine import scheduled_rates
 from solo_margins.host.solo_1_0_2 import limits
-from solo_margins.host.solo_1_0_2.config import MODULE_DEFAULTS, require, set_defaults
+from solo_margins.host.solo_1_0_2.config import require, set_defaults
 from solo_margins.host.solo_1_0_2.limits import not_offered
 
 OPTIMIZERS: dict[str, Any] = {
@@ -81,13 +81,6 @@ REPAIRS = (
     "loss_without_labels",
     "momentum_after_resuming",
 )
-METHOD_DEFAULTS = {
-    "backbone": {"kwargs": {}},
-    "knn_eval": {"enabled": False, "k": 20, "distance_func": "euclidean"},
-    "method_kwargs": {},
-}
-MOMENTUM_DEFAULTS = {"momentum": {"base_tau": 0.99, "final_tau": 1.0, "classifier": False}}
-
 changes.apply(repairs.load(REPAIRS))
 
 
@@ -165,7 +158,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
         """Return the configuration completed and checked."""
         limits.check_offered(cfg)
-        set_defaults(cfg, MODULE_DEFAULTS, METHOD_DEFAULTS)
+        set_defaults(cfg, "module", "method")
         require(cfg, *(f"method_kwargs.{name}" for name in cls.needed))
         return cfg
 
@@ -235,7 +228,7 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
         """Return the configuration completed and checked."""
-        return set_defaults(super().add_and_assert_specific_cfg(cfg), MOMENTUM_DEFAULTS)
+        return set_defaults(super().add_and_assert_specific_cfg(cfg), "momentum_method")
 
     @property
     def momentum_pairs(self) -> list[tuple[Any, Any]]:
@@ -284,7 +277,7 @@ class LinearModel(TrainedModule, linear.LinearModel):
         mixup_func: Callable[..., Any] | None = None,
     ) -> None:
         limits.check_offered(cfg)
-        super().__init__(set_defaults(cfg, MODULE_DEFAULTS, {"finetune": False}), backbone)
+        super().__init__(set_defaults(cfg, "module", "linear_model"), backbone)
         self.loss_func = loss_func or nn.CrossEntropyLoss()
         self.mixup_func = mixup_func
         self.finetune: bool = cfg.finetune

@@ -1,6 +1,7 @@
 """Configurations as the repository parses them: defaults, checks and scaled rates."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -11,45 +12,13 @@ NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "i
 DATASETS = (*NUM_CLASSES, "custom")
 DALI_DATASETS = ("imagenet", "imagenet100", "custom")
 
-SHARED_DEFAULTS = {
-    "checkpoint": {"enabled": False, "dir": "trained_models", "frequency": 1, "keep_prev": False},
-    "auto_resume": {"enabled": False, "max_hours": 36},
-    "dali": {"device": "gpu"},
-    "data": {"format": "image_folder", "fraction": -1},
-    "wandb": {"enabled": False, "entity": None, "project": "solo-learn", "offline": False},
-    "seed": 5,
-    "resume_from_checkpoint": None,
-    "strategy": None,
-    "num_nodes": 1,
-}
-PRETRAINING_DEFAULTS = {
-    "dali": {"encode_indexes_into_labels": False},
-    "data": {"val_path": None, "no_labels": False},
-    "debug_augmentations": False,
-}
-LINEAR_DEFAULTS: dict[str, Any] = {
-    "backbone": {"kwargs": {}},
-    "pretrain_method": None,
-    "auto_augment": False,
-    "label_smoothing": 0.0,
-    "mixup": 0.0,
-    "cutmix": 0.0,
-    "data": {"augmentations": {"crop_size": 224}},
-}
-OPTIMIZER_DEFAULTS = {"sgd": {"momentum": 0.9}, "adamw": {"betas": [0.9, 0.999]}}
-# Of every module that is trained.
-MODULE_DEFAULTS = {
-    "accumulate_grad_batches": 1,
-    "optimizer": {"kwargs": {}},
-    "scheduler": {"min_lr": 0.0, "warmup_start_lr": 3e-5, "warmup_epochs": 10, "interval": "step"},
-    "performance": {"disable_channel_last": False},
-}
+DEFAULTS: Any = OmegaConf.load(Path(__file__).with_name("defaults.yaml"))
 
 
-def set_defaults(cfg: DictConfig, *defaults: dict[str, Any]) -> DictConfig:
-    """Return the configuration with absent settings filled in."""
+def set_defaults(cfg: DictConfig, *parts: str) -> DictConfig:
+    """Return the configuration with absent settings filled in from parts of ``defaults.yaml``."""
     with open_dict(cfg):
-        cfg.merge_with(OmegaConf.merge(*defaults, cfg))
+        cfg.merge_with(OmegaConf.merge(*(DEFAULTS.get(part) or {} for part in parts), cfg))
     return cfg
 
 
@@ -65,8 +34,7 @@ def parse_pretrain_cfg(cfg: DictConfig) -> DictConfig:
 
     The learning rates are multiplied by the total batch size over 256.
     """
-    require(cfg, "data.dataset", "data.train_path", "augmentations", "optimizer.batch_size")
-    _complete(cfg, PRETRAINING_DEFAULTS)
+    _complete(cfg, "pretraining")
     large = cfg.augmentations[0].crop_size
     crops = [(view.crop_size == large, view.num_crops) for view in cfg.augmentations]
     cfg.data.num_large_crops = sum(number for is_large, number in crops if is_large)
@@ -79,31 +47,27 @@ def parse_pretrain_cfg(cfg: DictConfig) -> DictConfig:
 
 def parse_linear_cfg(cfg: DictConfig) -> DictConfig:
     """Return a configuration for linear evaluation or fine-tuning, completed and scaled."""
-    require(cfg, "data.dataset", "data.train_path", "data.val_path")
-    require(cfg, "backbone.name", "pretrained_feature_extractor")
-    _complete(cfg, LINEAR_DEFAULTS)
-    return cfg
+    return _complete(cfg, "linear")
 
 
-def _complete(cfg: DictConfig, defaults: dict[str, Any]) -> None:
+def _complete(cfg: DictConfig, kind: str) -> DictConfig:
     """Fill in what pretraining and probing share, and scale the learning rate."""
     dataset = cfg.data.dataset
     if dataset not in DATASETS:
         raise ValueError(f"data.dataset must be one of {sorted(DATASETS)}, got {dataset!r}.")
-    kwargs = OPTIMIZER_DEFAULTS.get(cfg.optimizer.name, {})
-    set_defaults(cfg, SHARED_DEFAULTS, defaults, {"optimizer": {"kwargs": kwargs}})
+    set_defaults(cfg, "shared", kind, "module", cfg.optimizer.name)
     complete_trainer_settings(cfg)
     if cfg.data.format == "dali" and dataset not in DALI_DATASETS:
         raise ValueError(
             f"data.format=dali needs data.dataset in {DALI_DATASETS}, got {dataset!r}."
         )
-    if dataset in NUM_CLASSES:
-        cfg.data.num_classes = NUM_CLASSES[dataset]
-    else:
+    classes = NUM_CLASSES.get(dataset)
+    if classes is None:
         # The online classifier needs an output even where there are no labels.
-        folders = sum(entry.is_dir() for entry in os.scandir(cfg.data.train_path))
-        cfg.data.num_classes = max(1, folders)
+        classes = max(1, sum(entry.is_dir() for entry in os.scandir(cfg.data.train_path)))
+    cfg.data.num_classes = classes
     cfg.optimizer.lr *= _batch_factor(cfg)
+    return cfg
 
 
 def _batch_factor(cfg: DictConfig) -> float:
