@@ -110,27 +110,19 @@ class Repair:
     symptoms: str
     changes: tuple[Change, ...]
 
-    def apply(self) -> None:
-        """Make all changes, or none where one does not fit.
-
-        Raises:
-            AttributeError: solo-learn has no such class or function.
-            ImportError: it has no such module.
-        """
-        for change in self.changes:
-            change.check()
-        for change in self.changes:
-            change.apply()
-
 
 def apply(repairs: Iterable[Repair]) -> None:
-    """Apply repairs in their order; one whose place is not found is reported and left out."""
+    """Apply repairs in their order; one that does not fit altogether is reported and left out."""
     for repair in repairs:
         try:
-            repair.apply()
+            for change in repair.changes:
+                change.check()
         except (AttributeError, ImportError) as reason:
             warnings.warn(
                 f"The repair {repair.name!r} does not fit the installed solo-learn and was left "
                 f"out: {reason}",
                 stacklevel=2,
             )
+        else:
+            for change in repair.changes:
+                change.apply()

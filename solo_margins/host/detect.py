@@ -60,18 +60,13 @@ def host_folder() -> Path:
     Raises:
         HostNotFoundError: there is no such package.
     """
-    loaded = sys.modules.get("solo")
-    locations = getattr(loaded, "__path__", None)
-    if locations is None:
-        spec = importlib.util.find_spec("solo")
-        locations = spec.submodule_search_locations if spec is not None else None
-    folders = [Path(location) for location in locations or ()]
-    if not folders:
+    spec = importlib.util.find_spec("solo")
+    if spec is None or not spec.submodule_search_locations:
         raise HostNotFoundError(
             "solo-learn is not installed: clone it from "
             f"{REPOSITORY} and install it, or run `{INSTALL_COMMAND}`."
         )
-    return folders[0]
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def form() -> Form:
@@ -116,10 +111,6 @@ def versions() -> dict[str, str]:
     """Return the versions of what a result depends on."""
     import solo_margins
 
-    found = {"solo_margins": solo_margins.__version__, "solo-learn": version()}
-    for name in ("torch", "lightning"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return {**found, "python": platform.python_version()}
+    own = {"solo_margins": solo_margins.__version__, "solo-learn": version()}
+    libraries = {name: metadata.version(name) for name in ("torch", "lightning")}
+    return {**own, **libraries, "python": platform.python_version()}

@@ -13,12 +13,12 @@ from solo_margins.cli import SetupError, TrainingInterrupted
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from solo_margins.training.checkpointing import RunResult
+    from solo_margins.training.checkpointing import Run
 
 __all__ = ["SetupError", "TrainingInterrupted", "linear", "pretrain"]
 
 
-def pretrain(cfg: DictConfig) -> RunResult:
+def pretrain(cfg: DictConfig) -> Run:
     """Pretrain a backbone and return where its checkpoint is and how it did.
 
     Args:
@@ -38,7 +38,7 @@ def pretrain(cfg: DictConfig) -> RunResult:
     return implementation(cfg)
 
 
-def linear(cfg: DictConfig) -> RunResult:
+def linear(cfg: DictConfig) -> Run:
     """Train a linear classifier on a pretrained backbone and return its validation accuracy.
 
     Args:

@@ -31,10 +31,18 @@ WRITTEN_BY_ONE = (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder and the checkpoint it continues from, if any."""
+    """A run: where it is, and, when it has ended, what it leaves behind."""
 
+    # Its folder: checkpoints, args.json and logs/.
     folder: Path
+    # The checkpoint that it is continued from, if any.
     resumed_from: Path | None = None
+    # The last checkpoint, or None if none was saved.
+    checkpoint: Path | None = None
+    # The last value of every metric that was logged.
+    metrics: dict[str, float] = field(default_factory=dict)
+    # The results file said that it was finished: nothing was run now.
+    is_skipped: bool = False
 
     @property
     def name(self) -> str:
@@ -43,25 +51,9 @@ class Run:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the checkpoint that it continues from is in its folder."""
+        """Whether the checkpoint that it is continued from is in its folder."""
         before = self.resumed_from
         return before is not None and before.parent.resolve() == self.folder.resolve()
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a run leaves behind."""
-
-    # The run's folder: checkpoints, args.json and logs/.
-    folder: Path
-    # The last checkpoint, or None if none was saved.
-    checkpoint: Path | None
-    # The last value of every metric that was logged.
-    metrics: dict[str, float] = field(default_factory=dict)
-    # The checkpoint that the run was continued from, if any.
-    resumed_from: Path | None = None
-    # The results file said that it was finished: nothing was run now.
-    is_skipped: bool = False
 
 
 def kind_of(cfg: DictConfig) -> str:
@@ -85,15 +77,22 @@ def choose_run(cfg: DictConfig) -> Run:
         cfg: the configuration, as completed by the model's constructor.
     """
     runs = Path(cfg.checkpoint.dir) / kind_of(cfg)
-    name = _chosen_name(cfg)
-    resumed = _explicit_checkpoint(cfg)
-    if resumed is None and cfg.auto_resume.enabled:
+    name = chosen_name(cfg)
+    path = setting(cfg, "resume_from_checkpoint")
+    resumed = None if path is None else Path(path)
+    if resumed is not None:
+        checkpoints.check_exists(resumed, "resume_from_checkpoint=")
+    elif cfg.auto_resume.enabled:
         resumed, _ = checkpoints.find_same_run(
             runs / name if name else runs, cfg, timedelta(hours=cfg.auto_resume.max_hours)
         )
         if resumed is not None:
-            checkpoints.read_checkpoint(resumed, in_place=True)
             name, runs = resumed.parent.name, resumed.parent.parent
+    if resumed is not None:
+        checkpoints.read_checkpoint(resumed, in_place=True)
+        fault = checkpoints.fault_of(resumed)
+        if fault is not None:
+            raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
     run = Run(runs / (name or fresh_name()), resumed)
     refuse_other_run(run, cfg)
     cfg.run_id = run.name
@@ -132,15 +131,10 @@ def refuse_other_run(run: Run, cfg: DictConfig) -> None:
     )
 
 
-def _chosen_name(cfg: DictConfig) -> str | None:
-    shared = os.environ.get(RUN_ID_VARIABLE)
-    if shared and is_helper_process():
-        return shared
-    return checked_name(setting(cfg, "run_id"))
-
-
-def checked_name(name: Any) -> str | None:
-    """Return a ``run_id`` as the name of a folder, None where there is none."""
+def chosen_name(cfg: DictConfig) -> str | None:
+    """Return the ``run_id`` that names a run's folder, None where there is none."""
+    shared = os.environ.get(RUN_ID_VARIABLE) if is_helper_process() else None
+    name = shared or setting(cfg, "run_id")
     if name is None:
         return None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", str(name)):
@@ -148,18 +142,6 @@ def checked_name(name: Any) -> str | None:
             f"run_id names a folder: letters, digits and _ . - are allowed, got {str(name)!r}."
         )
     return str(name)
-
-
-def _explicit_checkpoint(cfg: DictConfig) -> Path | None:
-    path = setting(cfg, "resume_from_checkpoint")
-    if path is None:
-        return None
-    checkpoints.check_exists(path, "resume_from_checkpoint=")
-    checkpoints.read_checkpoint(path, in_place=True)
-    fault = checkpoints.fault_of(Path(path))
-    if fault is not None:
-        raise ValueError(f"{path} is damaged or not a checkpoint ({fault}).")
-    return Path(path)
 
 
 class CompleteCheckpointIO(pl.plugins.TorchCheckpointIO):
@@ -232,14 +214,13 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
     def _run_name(self, trainer: Any) -> str:
-        chosen = checked_name(setting(self.cfg, "run_id"))
+        chosen = chosen_name(self.cfg)
         if chosen is not None:
             return chosen
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
         if resumed is not None and resumed.parent.resolve() == self.logdir.resolve():
-            before: Any = OmegaConf.to_container(
-                checkpoints.read_settings(resumed) or OmegaConf.create({})
-            )
+            settings = checkpoints.read_settings(resumed) or OmegaConf.create({})
+            before: Any = OmegaConf.to_container(settings)
             now: Any = OmegaConf.to_container(self.cfg, resolve=True)
             if are_the_same_run(before, now):
                 return resumed.name
@@ -278,8 +259,6 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         Raises:
             TrainingStopped: on every rank; the checkpoint before it is untouched.
         """
-        if trainer.sanity_checking:
-            return
         assert self.path is not None
         ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
         problem = reason = None

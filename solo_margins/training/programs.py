@@ -11,18 +11,18 @@ from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.training.checked_config import checked
-from solo_margins.training.checkpointing import RunResult
+from solo_margins.training.checkpointing import Run
 from solo_margins.training.trainer import train
 
 WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
 
 
-def pretrain(cfg: DictConfig) -> RunResult:
+def pretrain(cfg: DictConfig) -> Run:
     """Pretrain a backbone; see :func:`solo_margins.training.pretrain`."""
     return _run("pretrain", build_method, checked(cfg))
 
 
-def linear(cfg: DictConfig) -> RunResult:
+def linear(cfg: DictConfig) -> Run:
     """Train a linear classifier on a backbone; see :func:`solo_margins.training.linear`."""
     result = _run("linear", _classifier, checked(cfg))
     if "val_acc1" in result.metrics and not result.is_skipped:
@@ -30,10 +30,10 @@ def linear(cfg: DictConfig) -> RunResult:
     return result
 
 
-def _run(kind: str, build: Callable[[DictConfig], Any], cfg: DictConfig) -> RunResult:
+def _run(kind: str, build: Callable[[DictConfig], Any], cfg: DictConfig) -> Run:
     """Train what is built for a checked configuration; record it if that names a results file."""
 
-    def run(cfg: DictConfig) -> RunResult:
+    def run(cfg: DictConfig) -> Run:
         with user_errors():
             cfg = parsed(cfg)
             host.pl.seed_everything(cfg.seed, workers=True)

@@ -17,10 +17,10 @@ from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.host.detect import versions
 from solo_margins.same_run import defining_settings
-from solo_margins.training.checkpointing import RUN_ID_VARIABLE, RunResult
+from solo_margins.training.checkpointing import RUN_ID_VARIABLE, Run
 
 
-def recorded(kind: str, run: Callable[[DictConfig], RunResult], cfg: DictConfig) -> RunResult:
+def recorded(kind: str, run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
     """Run a configuration and append what came out to the file that ``results`` names.
 
     With ``skip_finished=true`` a run that is in the file is not run again: what it left behind is
@@ -102,8 +102,8 @@ def _farewell(file: str, done: results.Record, planned: results.Record) -> str:
     return said + ("." if before == now else f" (with data.train_path={before}, now {now}).")
 
 
-def _as_result(done: results.Record) -> RunResult:
+def _as_result(done: results.Record) -> Run:
     checkpoint = done.details.get("checkpoint")
     folder = Path(done.details.get("folder") or ".")
     checkpoint = Path(checkpoint) if checkpoint else None
-    return RunResult(folder, checkpoint, dict(done.figures), is_skipped=True)
+    return Run(folder, None, checkpoint, dict(done.figures), is_skipped=True)

@@ -1,5 +1,6 @@
 """Runs Lightning's trainer with the loggers, callbacks and folder of a configuration."""
 
+import dataclasses
 import importlib.util
 import inspect
 import math
@@ -23,7 +24,7 @@ from solo_margins.training.interruption import InterruptGuard
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
 
 
-def train(cfg: DictConfig, model: Any) -> checkpointing.RunResult:
+def train(cfg: DictConfig, model: Any) -> checkpointing.Run:
     """Fit a model of a parsed configuration and return what it leaves behind."""
     with user_errors():
         data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
@@ -76,7 +77,7 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.RunResult:
     if trainer.is_global_zero:
         print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    return checkpointing.RunResult(run.folder, checkpoint, metrics, run.resumed_from)
+    return dataclasses.replace(run, checkpoint=checkpoint, metrics=metrics)
 
 
 def _announce(trainer: Any, cfg: DictConfig, run: checkpointing.Run) -> None:
