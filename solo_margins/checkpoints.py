@@ -3,8 +3,6 @@
 Nothing that a file holds is ever executed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -87,8 +85,8 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
         )
     fault = "does not exist" if settings is None else f"holds no setting {key}"
     raise ValueError(
-        f"{args_file(checkpoint)}, which should say what {checkpoint} was trained with, {fault}: "
-        f"set what needs {key} on the command line."
+        f"{args_file(checkpoint)} should say what {checkpoint} was trained with, but {fault}: set "
+        f"what needs {key} on the command line."
     )
 
 

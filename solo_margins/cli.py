@@ -1,7 +1,5 @@
 """How a program runs and ends: one sentence and an exit code instead of a stack trace."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -174,11 +172,15 @@ def show_warnings() -> None:
     solo-learn's configurations and ours have it to silence Hydra, and it silences every logger
     there is.
     """
-    # Whoever else has silenced loggers has meant it.
-    if "hydra" in sys.modules:
-        for name, logger in logging.root.manager.loggerDict.items():
-            if isinstance(logger, logging.Logger) and name.split(".")[0] != "hydra":
-                logger.disabled = False
+    if "hydra" not in sys.modules:
+        # Whoever else has silenced loggers has meant it.
+        return
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.split(".")[0] != "hydra":
+            logger.disabled = False
+    ours = logging.getLogger("solo_margins")
+    if ours.level == logging.NOTSET:
+        ours.setLevel(logging.WARNING)
 
 
 def is_helper_process() -> bool:

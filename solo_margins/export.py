@@ -36,6 +36,7 @@ TARGETS = {
     "timm": "model.safetensors",
     "safetensors": "backbone.safetensors",
 }
+CARD = Path(__file__).with_name("model_card.md")
 TOLERANCE = 1e-6  # of features, relative to the largest one
 ONLINE = {"val_acc1": "online linear classifier", "val_knn_acc1": "online kNN"}
 
@@ -173,18 +174,13 @@ def _card(checkpoint: Path, args: DictConfig, program: str, accuracies: dict[str
         for name, title in ONLINE.items()
         if logged.get(name)
     }
-    return (
-        Path(__file__)
-        .with_name("model_card.md")
-        .read_text()
-        .format(
-            args=args,
-            program=program,
-            pretraining=_table(rows),
-            accuracies=_table(measured | accuracies or {"not measured": " "}),
-            checkpoint=checkpoint,
-            versions=", ".join(f"{name} {version}" for name, version in versions().items()),
-        )
+    return CARD.read_text().format(
+        args=args,
+        program=program,
+        pretraining=_table(rows),
+        accuracies=_table(measured | accuracies or {"not measured": " "}),
+        checkpoint=checkpoint,
+        versions=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
 
 

@@ -5,10 +5,13 @@ loaded, and otherwise waits for solo-learn to be imported. Setting the environme
 ``SOLO_MARGINS_DISABLE=1`` switches that off; :func:`register` still works when called.
 """
 
-import importlib
+import contextlib
+import functools
 import importlib.abc
+import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -151,58 +154,37 @@ def register_when_host_loads() -> None:
 
 
 class _HostFinder(importlib.abc.MetaPathFinder):
-    """Wraps the loader of the package ``solo`` and leaves every other import alone."""
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != "solo" or path is not None:
-            return None
-        for finder in sys.meta_path:
-            if isinstance(finder, _HostFinder) or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None and spec.submodule_search_locations:
-                    spec.loader = _RegisteringLoader(spec.loader)
-                return spec
-        return None
-
-
-class _RegisteringLoader(importlib.abc.Loader):
-    """Runs solo-learn's own loader, then registers our methods.
+    """Registers our methods after the import of ``solo``, and leaves every other import alone.
 
     It waits for the package ``solo`` rather than ``solo.methods``: the package imports all of its
     parts, and until the last one is there the parts import each other in a circle.
     """
 
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
+    _asks_others = False
 
-    def __getattr__(self, name: str) -> Any:
-        # Whoever asks for source or resources before the import gets the host's own loader.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._loader, name)
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != "solo" or path is not None or self._asks_others:
+            return None
+        self._asks_others = True
+        try:
+            spec: Any = importlib.util.find_spec(fullname)
+        finally:
+            self._asks_others = False
+        if spec is not None and spec.loader is not None and spec.submodule_search_locations:
+            spec.loader.exec_module = functools.partial(_execute, spec.loader.exec_module)
+        return spec
 
-    def create_module(self, spec: Any) -> ModuleType | None:
-        return self._loader.create_module(spec)
 
-    def exec_module(self, module: ModuleType) -> None:
-        from solo_margins import host
+def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Run the code of the package ``solo``, then register our methods if it is solo-learn."""
+    from solo_margins import host
+    from solo_margins.host.detect import import_shims
 
-        # From here on the module carries the loader it would have without us.
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        found = _installed_host()
-        if found == "pypi":
-            from solo_margins.host.detect import import_shims
-
-            with import_shims():
-                self._loader.exec_module(module)
-        else:
-            self._loader.exec_module(module)
-        if found is not None and not host.is_loading() and not disabled():
-            register()
+    found = _installed_host()
+    with import_shims() if found == "pypi" else contextlib.nullcontext():
+        execute(module)
+    if found is not None and not host.is_loading() and not disabled():
+        register()
 
 
 def _installed_host() -> str | None:

@@ -3,8 +3,6 @@
 Results, auto-resume and checkpoints all use this definition. It needs neither torch nor solo-learn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -110,7 +110,7 @@ def extract_features(
     title: str = "features",
     progress: bool = True,
 ) -> Features:
-    """Return the features of every view in a loader by a backbone in evaluation mode.
+    """Return the features of every view in a loader; the backbone learns nothing from it.
 
     Args:
         backbone: maps a batch of images (N, 3, H, W) to features (N, D).
@@ -125,6 +125,7 @@ def extract_features(
         ValueError: the features do not fit into memory, or are not finite.
     """
     device = choose_device(device)
+    was_training = backbone.training
     backbone.eval().to(device)
     is_channels_last = channels_last and allows_channels_last(backbone, device.type == "cpu")
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
@@ -152,6 +153,7 @@ def extract_features(
             labels.append(targets)
             done += len(targets)
             bar.update(len(targets))
+    backbone.train(was_training)
     if values is None:
         raise ValueError(f"There are no images to extract {title} from.")
     return Features(values, torch.cat(labels).long())

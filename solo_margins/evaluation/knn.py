@@ -7,6 +7,7 @@ Data are those of the pretraining unless ``data=…`` names others; the image si
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from solo_margins import host
 from solo_margins.cli import run_cli, user_errors
@@ -35,6 +36,7 @@ def knn_accuracy(
         temperature: a neighbour votes with exp(cosine similarity / temperature).
         distance: ``"cosine"``, or ``"euclidean"`` with votes of 1 / distance.
     """
+    check_vote(k, temperature, distance)
     classifier = host.WeightedKNNClassifier(k=k, T=temperature, distance_fx=distance)
     classifier(
         train_features=train.values.flatten(0, 1),
@@ -46,14 +48,19 @@ def knn_accuracy(
     return {"acc1": float(acc1), "acc5": float(acc5)}
 
 
+def check_vote(k: Any, temperature: Any, distance: Any) -> None:
+    """Raise ``ValueError`` if a setting of the vote leaves its range."""
+    require_count("k", k)
+    require_number("temperature", temperature, POSITIVE)
+    check_choice("distance", distance, ("cosine", "euclidean"))
+
+
 def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
     """Return and print the kNN accuracy of the checkpoint that ``key=value`` arguments name."""
     with user_errors():
         cfg, options = parse(arguments, VOTE)
         vote = {name: options.pop(name) for name in VOTE}
-        require_count("k", vote["k"])
-        require_number("temperature", vote["temperature"], POSITIVE)
-        check_choice("distance", vote["distance"], ("cosine", "euclidean"))
+        check_vote(**vote)
         task = load_task(cfg, **options, progress=progress)
         accuracies = knn_accuracy(task.centre_features, task.validation_features, **vote)
     print(

@@ -46,8 +46,8 @@ def import_shims() -> Iterator[None]:
 
 Form = Literal["main", "pypi"]
 
-INSTALL_COMMAND = "pip install --no-deps solo-learn==1.0.2"
-REPOSITORY = "https://github.com/vturrisi/solo-learn"
+HOW_TO_INSTALL = """clone https://github.com/vturrisi/solo-learn and install it, or run \
+`pip install --no-deps solo-learn==1.0.2`."""
 
 
 class HostNotFoundError(ImportError):
@@ -62,10 +62,7 @@ def host_folder() -> Path:
     """
     spec = importlib.util.find_spec("solo")
     if spec is None or not spec.submodule_search_locations:
-        raise HostNotFoundError(
-            "solo-learn is not installed: clone it from "
-            f"{REPOSITORY} and install it, or run `{INSTALL_COMMAND}`."
-        )
+        raise HostNotFoundError(f"solo-learn is not installed: {HOW_TO_INSTALL}")
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -85,8 +82,7 @@ def form() -> Form:
         return "pypi"
     raise HostNotFoundError(
         f"The package `solo` in {folder} is not a supported solo-learn (1.0.6 or later from its "
-        f"repository, or 1.0.2 from the package registry): clone {REPOSITORY} and install it, "
-        f"or run `{INSTALL_COMMAND}`."
+        f"repository, or 1.0.2 from the package registry): {HOW_TO_INSTALL}"
     )
 
 

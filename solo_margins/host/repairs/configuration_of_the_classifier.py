@@ -4,16 +4,14 @@ callback can tell what it is trained with.
 
 from typing import Any
 
-from omegaconf import DictConfig
-
 from solo_margins.host.changes import Wrap
 
 
 def keep_configuration(
-    original: Any, self: Any, backbone: Any, cfg: DictConfig, *losses: Any, **named_losses: Any
+    original: Any, self: Any, backbone: Any, cfg: Any, loss_func: Any = None, mixup_func: Any = None
 ) -> None:
     """Keep the configuration of a linear classifier."""
-    original(self, backbone, cfg, *losses, **named_losses)
+    original(self, backbone, cfg, loss_func, mixup_func)
     self.cfg = cfg
 
 

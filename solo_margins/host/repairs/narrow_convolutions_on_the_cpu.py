@@ -63,10 +63,10 @@ def keep_method_contiguous(original: Any, self: Any, cfg: DictConfig) -> None:
 
 
 def keep_classifier_contiguous(
-    original: Any, self: Any, backbone: Any, cfg: DictConfig, *losses: Any, **named_losses: Any
+    original: Any, self: Any, backbone: Any, cfg: Any, loss_func: Any = None, mixup_func: Any = None
 ) -> None:
     """Keep a linear classifier in contiguous memory where channels-last memory would crash."""
-    original(self, backbone, cfg, *losses, **named_losses)
+    original(self, backbone, cfg, loss_func, mixup_func)
     keep_contiguous(self, cfg)
 
 

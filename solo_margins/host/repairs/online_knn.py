@@ -32,7 +32,6 @@ def labelled(features: Any, targets: Any) -> tuple[Tensor, Tensor]:
     return torch.cat(list(features))[labels >= 0], labels[labels >= 0]
 
 
-@torch.no_grad()
 def compute(self: Any) -> tuple[float, float]:
     """Return top-1 and top-5 accuracy in percent of the collected features and forget them.
 
