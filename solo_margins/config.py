@@ -19,6 +19,13 @@ def setting(cfg: Any, key: str, default: Any = None) -> Any:
     return default if value is None or value in ("None", "???") else value
 
 
+def require(cfg: Any, *keys: str) -> None:
+    """Raise ``ValueError`` naming every setting that has no value."""
+    absent = [key for key in keys if setting(cfg, key) is None]
+    if absent:
+        raise ValueError(f"The configuration needs a value for {', '.join(absent)}.")
+
+
 def read(cfg: Any, place: str, kind: type[Settings]) -> Settings:
     """Return the settings at a place of a configuration as a dataclass.
 

@@ -16,8 +16,6 @@ logger = logging.getLogger(__name__)
 # Methods that train MoCo v3's own variant of the ViT.
 LIKE_MOCOV3 = ("mocov3_margin",)
 
-Table = Mapping[str, Callable[..., nn.Module]]
-
 
 def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of backbones in which methods derived from MoCo v3 get its ViT.
@@ -37,15 +35,18 @@ def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def backbone_constructor(table: Table, name: str) -> Callable[..., nn.Module]:
+def backbone_constructor(name: str) -> Callable[..., nn.Module]:
     """Return what builds a backbone, or raise ``ValueError`` if there is none of that name."""
+    from solo_margins.host import load
+
+    table: Any = load().BaseMethod._BACKBONES
     if name not in table:
         listed = f"one of {', '.join(sorted(table))}, or timm/<model>"
         raise ValueError(complaint_about(name) or f"backbone.name must be {listed}, got {name!r}.")
     return table[name]
 
 
-def build_backbone_from(table: Table, cfg: DictConfig) -> Any:
+def build_backbone(cfg: DictConfig) -> Any:
     """Return the backbone that a configuration describes, without weights and classifier.
 
     The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
@@ -54,7 +55,7 @@ def build_backbone_from(table: Table, cfg: DictConfig) -> Any:
     name = str(cfg.backbone.name)
     method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
     kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
-    backbone = backbone_constructor(table, name)(method, **kwargs)
+    backbone: Any = backbone_constructor(name)(method, **kwargs)
     if name.startswith("resnet"):
         backbone.fc = nn.Identity()
         if cfg.data.dataset in ("cifar10", "cifar100"):

@@ -17,7 +17,7 @@ from solo.utils.misc import gather, make_contiguous
 from solo.utils.momentum import initialize_momentum_params
 
 from solo_margins.host import changes, repairs
-from solo_margins.host.backbones import build_backbone_from, load_backbone
+from solo_margins.host.backbones import build_backbone, load_backbone
 from solo_margins.host.lightning import pl
 
 changes.apply(repairs.load())
@@ -32,11 +32,6 @@ def __getattr__(name: str) -> Any:
 
         return build_transform_pipeline_dali
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def build_backbone(cfg: DictConfig) -> Any:
-    """Return the backbone that a pretraining or linear configuration describes."""
-    return build_backbone_from(BaseMethod._BACKBONES, cfg)
 
 
 def use_classification_transforms(training: Any, validation: Any) -> None:

@@ -33,9 +33,9 @@ def pretrain(cfg: DictConfig) -> Run:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    from solo_margins.training.programs import pretrain as implementation
+    from solo_margins.training.programs import run
 
-    return implementation(cfg)
+    return run(cfg)
 
 
 def linear(cfg: DictConfig) -> Run:
@@ -51,6 +51,6 @@ def linear(cfg: DictConfig) -> Run:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    from solo_margins.training.programs import linear as implementation
+    from solo_margins.training.programs import run
 
-    return implementation(cfg)
+    return run(cfg)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins import host
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
-from solo_margins.config import read, setting, write
+from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.backbones import backbone_constructor
@@ -157,13 +157,6 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     _warn_about_long_warmup(cfg)
 
 
-def require(cfg: DictConfig, *keys: str) -> None:
-    """Raise ``ValueError`` naming every setting that has no value."""
-    absent = [key for key in keys if setting(cfg, key) is None]
-    if absent:
-        raise ValueError(f"The configuration needs a value for {', '.join(absent)}.")
-
-
 def check_choice(key: str, value: Any, allowed: Iterable[str]) -> None:
     """Raise ``ValueError`` listing what is allowed."""
     names = sorted(allowed)
@@ -184,7 +177,7 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     """Check backbone, optimizer, scheduler and data set against what solo-learn knows."""
     require(cfg, "backbone.name", "data.dataset", "optimizer.name", "optimizer.batch_size")
     require(cfg, "optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs")
-    backbone_constructor(host.BaseMethod._BACKBONES, cfg.backbone.name)
+    backbone_constructor(str(cfg.backbone.name))
     check_choice("optimizer.name", cfg.optimizer.name, model._OPTIMIZERS)
     check_choice("scheduler.name", cfg.scheduler.name, model._SCHEDULERS)
     check_choice("data.dataset", cfg.data.dataset, NATIVE_SIZE)

@@ -1,6 +1,5 @@
 """Pretraining and linear probing as functions of a configuration."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,34 +16,26 @@ from solo_margins.training.trainer import train
 WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
 
 
-def pretrain(cfg: DictConfig) -> Run:
-    """Pretrain a backbone; see :func:`solo_margins.training.pretrain`."""
-    return _run("pretrain", build_method, checked(cfg))
-
-
-def linear(cfg: DictConfig) -> Run:
-    """Train a linear classifier on a backbone; see :func:`solo_margins.training.linear`."""
-    result = _run("linear", _classifier, checked(cfg))
-    if "val_acc1" in result.metrics and not result.is_skipped:
-        print(f"Validation accuracy: {result.metrics['val_acc1']:.2f} %")
-    return result
-
-
-def _run(kind: str, build: Callable[[DictConfig], Any], cfg: DictConfig) -> Run:
-    """Train what is built for a checked configuration; record it if that names a results file."""
-
-    def run(cfg: DictConfig) -> Run:
-        with user_errors():
-            cfg = parsed(cfg)
-            host.pl.seed_everything(cfg.seed, workers=True)
-            model = build(cfg)
-        return train(cfg, model)
-
+def run(cfg: DictConfig) -> Run:
+    """Pretrain or probe as a configuration says; record it if that names a results file."""
+    cfg = checked(cfg)
     if setting(cfg, "results") is None and not setting(cfg, "skip_finished", False):
-        return run(cfg)
+        return _train(cfg)
     from solo_margins.training.results_log import recorded
 
-    return recorded(kind, run, cfg)
+    return recorded(_train, cfg)
+
+
+def _train(cfg: DictConfig) -> Run:
+    is_probe = "pretrained_feature_extractor" in cfg
+    with user_errors():
+        cfg = parsed(cfg)
+        host.pl.seed_everything(cfg.seed, workers=True)
+        model = _classifier(cfg) if is_probe else build_method(cfg)
+    result = train(cfg, model)
+    if is_probe and "val_acc1" in result.metrics:
+        print(f"Validation accuracy: {result.metrics['val_acc1']:.2f} %")
+    return result
 
 
 def parsed(cfg: DictConfig) -> DictConfig:

@@ -20,14 +20,13 @@ from solo_margins.same_run import defining_settings
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE, Run
 
 
-def recorded(kind: str, run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
+def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
     """Run a configuration and append what came out to the file that ``results`` names.
 
     With ``skip_finished=true`` a run that is in the file is not run again: what it left behind is
     returned.
 
     Args:
-        kind: what is done, such as ``"pretrain"``; part of the run's id.
         run: does it.
         cfg: the configuration, checked.
 
@@ -39,7 +38,7 @@ def recorded(kind: str, run: Callable[[DictConfig], Run], cfg: DictConfig) -> Ru
         skips = bool(setting(cfg, "skip_finished", False))
         if file is None:
             raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
-        planned = _plan(kind, cfg)
+        planned = _plan(cfg)
         # All ranks must decide alike: the first one has decided to run before it starts the others.
         is_decided = RUN_ID_VARIABLE in os.environ
         done = None
@@ -68,7 +67,7 @@ def recorded(kind: str, run: Callable[[DictConfig], Run], cfg: DictConfig) -> Ru
     return result
 
 
-def _plan(kind: str, cfg: DictConfig) -> results.Record:
+def _plan(cfg: DictConfig) -> results.Record:
     """Return the record of a run without its figures."""
     content: Any = OmegaConf.to_container(cfg, resolve=True)
     settings = defining_settings(content)
@@ -80,6 +79,7 @@ def _plan(kind: str, cfg: DictConfig) -> results.Record:
         settings["pretraining"] = _pretraining(Path(checkpoint), args)
         details["pretrained_feature_extractor"] = checkpoint
         details["pretraining_id"] = args.get("result_id")
+    kind = "pretrain" if checkpoint is None else "linear"
     return results.Record(kind, settings, host.form(), details=details, finished="")
 
 

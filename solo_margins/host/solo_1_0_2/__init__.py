@@ -17,7 +17,7 @@ from solo.utils.momentum import initialize_momentum_params
 from solo.utils.pretrain_dataloader import FullTransformPipeline, NCropAugmentation
 from torch import nn
 
-from solo_margins.host.backbones import build_backbone_from, load_backbone
+from solo_margins.host.backbones import build_backbone, load_backbone
 from solo_margins.host.lightning import pl
 from solo_margins.host.solo_1_0_2.base import BaseMethod, LinearModel
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
@@ -35,11 +35,6 @@ solo.methods.METHODS = METHODS
 
 class Checkpointer(pl.Callback):
     """What a program gives its trainer in order to save checkpoints; ours derives from it."""
-
-
-def build_backbone(cfg: DictConfig) -> Any:
-    """Return the backbone that a pretraining or linear configuration describes."""
-    return build_backbone_from(BaseMethod._BACKBONES, cfg)
 
 
 def make_contiguous(module: nn.Module) -> None:

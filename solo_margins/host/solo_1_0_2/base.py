@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
+from solo_margins.config import require
 from solo_margins.host import changes, repairs
-from solo_margins.host.backbones import build_backbone_from
+from solo_margins.host.backbones import build_backbone
 from solo_margins.host.lightning import pl
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import keep_contiguous
 from solo_margins.host.repairs.warmup_cosine import scheduled_rates
 from solo_margins.host.solo_1_0_2 import limits
-from solo_margins.host.solo_1_0_2.config import require, set_defaults
+from solo_margins.host.solo_1_0_2.config import set_defaults
 from solo_margins.host.solo_1_0_2.limits import not_offered
 
 OPTIMIZERS: dict[str, Any] = {
@@ -140,7 +141,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def __init__(self, cfg: DictConfig) -> None:
         cfg = self.add_and_assert_specific_cfg(cfg)
-        super().__init__(cfg, build_backbone_from(self._BACKBONES, cfg))
+        super().__init__(cfg, build_backbone(cfg))
         self.backbone_name: str = cfg.backbone.name
         # Accumulated gradients are averaged, so the rates grow with their number.
         self.rate_factor: int = cfg.accumulate_grad_batches or 1
@@ -218,7 +219,7 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         momentum = self.cfg.momentum
-        self.momentum_backbone = build_backbone_from(self._BACKBONES, self.cfg)
+        self.momentum_backbone = build_backbone(self.cfg)
         initialize_momentum_params(self.backbone, self.momentum_backbone)
         self.momentum_classifier = (
             nn.Linear(self.features_dim, self.num_classes) if momentum.classifier else None

@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from solo_margins.config import require
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings
 
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "imagenet100": 100}
@@ -20,13 +21,6 @@ def set_defaults(cfg: DictConfig, *parts: str) -> DictConfig:
     with open_dict(cfg):
         cfg.merge_with(OmegaConf.merge(*(DEFAULTS.get(part) or {} for part in parts), cfg))
     return cfg
-
-
-def require(cfg: DictConfig, *keys: str) -> None:
-    """Raise ``ValueError`` naming the first setting that is absent or left at ``???``."""
-    for key in keys:
-        if OmegaConf.select(cfg, key, default=None) is None:
-            raise ValueError(f"The configuration needs a value for {key}.")
 
 
 def parse_pretrain_cfg(cfg: DictConfig) -> DictConfig:
