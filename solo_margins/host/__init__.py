@@ -16,14 +16,14 @@ from typing import Any
 from solo_margins import registry
 from solo_margins.host.detect import HostNotFoundError, form
 
-# use_classification_transforms is of the repository only.
+# use_classification_transforms and gather are of the repository only.
 _INTERFACE = """
     METHODS BaseMethod SimCLR BYOL MoCoV3 LinearModel
     parse_pretrain_cfg parse_linear_cfg
     NCropAugmentation FullTransformPipeline build_transform_pipeline build_transform_pipeline_dali
     use_classification_transforms
-    Checkpointer WeightedKNNClassifier gather initialize_momentum_params make_contiguous
-    build_backbone load_backbone pl
+    Checkpointer WeightedKNNClassifier gather initialize_momentum_params build_backbone
+    load_backbone pl
 """
 INTERFACE = tuple(_INTERFACE.split())
 

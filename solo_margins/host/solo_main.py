@@ -13,7 +13,7 @@ from solo.data.pretrain_dataloader import (
 )
 from solo.methods import BYOL, METHODS, BaseMethod, LinearModel, MoCoV3, SimCLR
 from solo.utils.checkpointer import Checkpointer
-from solo.utils.misc import gather, make_contiguous
+from solo.utils.misc import gather
 from solo.utils.momentum import initialize_momentum_params
 
 from solo_margins.host import changes, repairs

@@ -65,7 +65,9 @@ def build_method(cfg: DictConfig) -> Any:
 
 
 def _in_memory_format(model: Any, cfg: DictConfig) -> Any:
-    host.make_contiguous(model)
+    for parameter in model.parameters():
+        # As distributed training expects.
+        parameter.data = parameter.data.contiguous()
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
     return model

@@ -17,7 +17,9 @@ import sys
 from pathlib import Path
 
 import torch
-from host_internals import concat_all_gather_no_grad, mocov3_loss_func, simclr_loss_func
+from host_internals import (
+    concat_all_gather_no_grad, gather, mocov3_loss_func, simclr_loss_func
+)
 from omegaconf import OmegaConf
 
 from solo_margins import host
@@ -48,7 +50,7 @@ class Probe(host.pl.Callback):
         share = z[mine].clone().requires_grad_()
         loss = simclr_loss_func(share, indexes[mine], 0.3)
         loss.backward()
-        gathered = host.gather(torch.full((2, 1), float(rank)))
+        gathered = gather(torch.full((2, 1), float(rank)))
         keys = concat_all_gather_no_grad(torch.full((2, 1), float(rank)))
         q, k = z[:4], z[4:]
         rows = slice(2 * rank, 2 * rank + 2)

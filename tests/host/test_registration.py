@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Release 1.0.2 is adapted for these alone.
 ON_THE_RELEASE = {"mocov3_margin", "simclr_margin", "byol_curv"}
 AVAILABLE = set(registry.OUR_METHODS) if host.FORM == "main" else ON_THE_RELEASE
-ONLY_ON_MAIN = {"prepare_classification_data", "use_classification_transforms"}
+ONLY_ON_MAIN = {"gather", "use_classification_transforms"}
 HEAVY = ("torch", "solo", "lightning", "pytorch_lightning", "hydra", "omegaconf", "timm")
 
 

@@ -22,7 +22,7 @@ from solo_margins.host.lightning import pl
 from solo_margins.host.solo_1_0_2.base import BaseMethod, LinearModel
 from solo_margins.host.solo_1_0_2.config import parse_linear_cfg, parse_pretrain_cfg
 from solo_margins.host.solo_1_0_2.limits import Methods
-from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR, gather
+from solo_margins.host.solo_1_0_2.methods import BYOL, MoCoV3, SimCLR
 from solo_margins.host.solo_1_0_2.views import (
     build_transform_pipeline,
     build_transform_pipeline_dali,
@@ -35,9 +35,3 @@ solo.methods.METHODS = METHODS
 
 class Checkpointer(pl.Callback):
     """What a program gives its trainer in order to save checkpoints; ours derives from it."""
-
-
-def make_contiguous(module: nn.Module) -> None:
-    """Store every parameter of a network contiguously, as distributed training expects."""
-    for parameter in module.parameters():
-        parameter.data = parameter.data.contiguous()

@@ -13,14 +13,7 @@ from torch import Tensor, nn
 
 from solo_margins.host.solo_1_0_2.base import BaseMethod, BaseMomentumMethod
 from solo_margins.losses import plain
-from solo_margins.losses.gather import batch_sizes
-from solo_margins.losses.gather import gather as gather_rows
 from solo_margins.losses.margins import ContrastSpec
-
-
-def gather(tensor: Tensor) -> Tensor:
-    """Return the rows of all processes, with gradient to every one of them."""
-    return gather_rows(tensor, batch_sizes(tensor), with_gradient=True)
 
 
 def mocov3_loss_func(query: Tensor, key: Tensor, temperature: float = 0.2) -> Tensor:
