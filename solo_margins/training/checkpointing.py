@@ -56,9 +56,10 @@ class Run:
         return before is not None and before.parent.resolve() == self.folder.resolve()
 
 
-def kind_of(cfg: DictConfig) -> str:
+def folder_of_runs(cfg: DictConfig) -> Path:
     """Return the folder of ``checkpoint.dir`` that such runs are in, as solo-learn has it."""
-    return "linear" if "pretrained_feature_extractor" in cfg else str(cfg.method)
+    kind = "linear" if "pretrained_feature_extractor" in cfg else cfg.method
+    return Path(cfg.checkpoint.dir, kind)
 
 
 def fresh_name() -> str:
@@ -76,7 +77,7 @@ def choose_run(cfg: DictConfig) -> Run:
     Args:
         cfg: the configuration, as completed by the model's constructor.
     """
-    runs = Path(cfg.checkpoint.dir) / kind_of(cfg)
+    runs = folder_of_runs(cfg)
     name = chosen_name(cfg)
     path = setting(cfg, "resume_from_checkpoint")
     resumed = None if path is None else Path(path)
@@ -177,11 +178,8 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
     def __init__(self, cfg: DictConfig) -> None:
         pl.Callback.__init__(self)
         self.cfg = cfg
-        self.logdir = Path(cfg.checkpoint.dir) / kind_of(cfg)
-        self.frequency: int = cfg.checkpoint.frequency
-        self.keep_prev: bool = cfg.checkpoint.keep_prev
         # The run's folder, known when fitting starts.
-        self.path: Path | None = None
+        self.path: Any = None
         self.last_ckpt: Path | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -192,7 +190,8 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         if self.path is not None:
             return
         # The name that the first rank gives it counts.
-        self.path = self.logdir / trainer.strategy.broadcast(self._run_name(trainer))
+        runs = folder_of_runs(self.cfg)
+        self.path = runs / trainer.strategy.broadcast(self._run_name(trainer, runs))
         # No "=": a path with one must be quoted twice on Hydra's command line.
         self.ckpt_placeholder = f"{self.cfg.name}-{self.path.name}-ep{{}}.ckpt"
         run = Run(self.path, Path(trainer.ckpt_path) if trainer.ckpt_path else None)
@@ -213,12 +212,12 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         if isinstance(trainer.strategy, WRITTEN_BY_ONE):
             trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
-    def _run_name(self, trainer: Any) -> str:
+    def _run_name(self, trainer: Any, runs: Path) -> str:
         chosen = chosen_name(self.cfg)
         if chosen is not None:
             return chosen
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
-        if resumed is not None and resumed.parent.resolve() == self.logdir.resolve():
+        if resumed is not None and resumed.parent.resolve() == runs.resolve():
             settings = checkpoints.read_settings(resumed) or OmegaConf.create({})
             before: Any = OmegaConf.to_container(settings)
             now: Any = OmegaConf.to_container(self.cfg, resolve=True)
@@ -230,7 +229,6 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         """Write the configuration beside the checkpoints, as ``args.json``."""
         if not trainer.is_global_zero:
             return
-        assert self.path is not None
         # Resolved, so that the file means the same in another process.
         args: Any = OmegaConf.to_container(self.cfg, resolve=True)
         args["run_id"] = self.path.name
@@ -245,7 +243,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         epoch = trainer.current_epoch
         is_last = trainer.should_stop or epoch + 1 == trainer.max_epochs
         is_last = is_last or 0 < trainer.max_steps <= trainer.global_step
-        if epoch % self.frequency == 0 or is_last:
+        if epoch % self.cfg.checkpoint.frequency == 0 or is_last:
             # Lightning's progress bar may have reduced the epoch's metrics, on rank 0 alone: the
             # other ranks must do so before any other collective operation.
             _ = trainer.callback_metrics
@@ -259,7 +257,6 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         Raises:
             TrainingStopped: on every rank; the checkpoint before it is untouched.
         """
-        assert self.path is not None
         ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
         problem = reason = None
         try:
@@ -275,7 +272,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             rest = f"The last good one is {self.last_ckpt}." if self.last_ckpt else "There is none."
             sentence = f"The checkpoint {ckpt} cannot be written: {reason}. {rest}"
             raise TrainingStopped(sentence) from problem
-        if trainer.is_global_zero and not self.keep_prev:
+        if trainer.is_global_zero and not self.cfg.checkpoint.keep_prev:
             self._keep_one_before(ckpt)
         self.last_ckpt = ckpt
 
@@ -294,7 +291,6 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
 
     def _own(self, ending: str) -> list[Path]:
         """Return the files in the run's folder that have the name of one of its checkpoints."""
-        assert self.path is not None
         name, _ = self.ckpt_placeholder.split("{}")
         pattern = re.compile(re.escape(name) + r"\d+(-\w+)?\." + re.escape(ending))
         return [path for path in self.path.iterdir() if pattern.fullmatch(path.name)]

@@ -23,8 +23,8 @@ def on_save_checkpoint(original: Any, self: Any, checkpoint: dict[str, Any]) -> 
         gathered = [self.all_gather(state.pop(name)).cpu() for name in MEMORY]
         if self.trainer.world_size == 1:
             gathered = [memory[None] for memory in gathered]
-        checkpoint[KEY] = {**dict(zip(MEMORY, gathered, strict=True))}
-        checkpoint[KEY]["assignments"] = self.assignments.cpu()
+        kept = dict(zip(MEMORY, gathered, strict=True))
+        checkpoint[KEY] = {**kept, "assignments": self.assignments.cpu()}
 
 
 def on_load_checkpoint(original: Any, self: Any, checkpoint: dict[str, Any]) -> None:
