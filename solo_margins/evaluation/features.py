@@ -5,7 +5,6 @@ import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from solo_margins.files import free_memory
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import allows_channels_last
 
 # How often progress is written where it cannot be redrawn, such as in a file.
@@ -166,12 +166,3 @@ def check_memory(passes: int, images: int, width: int) -> None:
             f"The features need {needed / 1e9:.1f} GB ({passes} x {images} images x {width} "
             f"numbers), but {free / 1e9:.1f} GB of memory are free: lower passes or label_fraction."
         )
-
-
-def free_memory() -> int | None:
-    """Return the bytes of memory that can be used, None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if "MemAvailable" in line).split()[1])
-    except (OSError, StopIteration):
-        return None
