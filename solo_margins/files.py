@@ -1,9 +1,11 @@
-"""Writes files completely or not at all, and reads and appends to files of lines."""
+"""Files and folders that are written completely or not at all, files of lines, the cache."""
 
 import contextlib
 import errno
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +33,46 @@ def complete_file(path: Path) -> Iterator[Path]:
         put_in_place(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def complete_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder to write to, which is renamed to ``path`` at the end.
+
+    The folder is whole or absent. If another process was faster, its folder stays.
+
+    Args:
+        path: the folder; missing parents are created.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield unfinished
+        unfinished.chmod(0o755)
+        unfinished.rename(path)
+    except OSError:
+        if not path.is_dir():
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def cache_dir() -> Path:
+    """Return where generated data is kept: ``SOLO_MARGINS_CACHE``, or the user's cache folder."""
+    chosen = os.environ.get("SOLO_MARGINS_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "solo-margins"
+
+
+def free_memory() -> int | None:
+    """Return the bytes of memory that can be used, None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if "MemAvailable" in line).split()[1])
+    except (OSError, StopIteration):
+        return None
 
 
 def output_path(text: str, endings: Sequence[str]) -> Path:

@@ -20,6 +20,7 @@ def install() -> None:
     - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
     - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
     - ``${solo_margins.probe:<data>,<setting>,<default>}``: how a linear probe is trained
+    - ``${solo_margins.small_images_format:}``: how images of a small data set are read here
     - ``${solo_margins.first:<value>,<value>}``: the first of them that is not null
     """
     resolvers: dict[str, Callable[..., Any]] = {
@@ -28,6 +29,7 @@ def install() -> None:
         "patch_size": patch_size,
         "cell": cell_name,
         "probe": probe_setting,
+        "small_images_format": small_images_format,
         "first": lambda one, other: other if one is None else one,
     }
     for name, resolver in resolvers.items():
@@ -54,6 +56,13 @@ def running_program() -> Any:
     from hydra.core.hydra_config import HydraConfig
 
     return HydraConfig.get() if HydraConfig.initialized() else None
+
+
+def small_images_format() -> str:
+    """Return ``"tensors"`` where there is a GPU, which waits for PIL nearly all of the time."""
+    import torch
+
+    return "tensors" if torch.cuda.is_available() else "image_folder"
 
 
 def patch_size(image_size: int) -> int:

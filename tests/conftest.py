@@ -48,6 +48,15 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(tmp_path_factory):
+    """A cache of the suite's own, which its processes share."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    os.environ["SOLO_MARGINS_CACHE"] = str(folder / "cache")
+
+
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory):
     """Folders train and val with three classes of noisy images, and flat without classes."""

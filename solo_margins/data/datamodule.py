@@ -55,7 +55,12 @@ class RunData(pl.LightningDataModule):
 
     def val_dataloader(self) -> Any:
         """Return the validation batches, an empty list where there are none."""
-        return [] if self.validation is None else self.validation
+        if self.validation is None:
+            return []
+        if self.cfg.data.format == "tensors":
+            trainer: Any = self.trainer
+            self.validation.dataset.device = trainer.strategy.root_device
+        return self.validation
 
     @property
     def loaders(self) -> list[Any]:
@@ -138,8 +143,21 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     )
 
 
+def _tensor_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
+    from solo_margins.data import batch_views, tensors
+
+    if pretraining:
+        views = all_views(cfg, batch_views.batch_view)
+        if cfg.debug_augmentations:
+            print(f"Augmentations:\n{views}")
+    else:
+        crops, _ = batch_views.classifier_views(classifier_spec(cfg))
+        views = host.NCropAugmentation(crops, 1)
+    return tensors.TensorBatches(images, views, cfg.optimizer.batch_size, cfg.seed, pretraining)
+
+
 # Makers of training batches, by data.format: (cfg, images, pretraining) to a loader.
-FORMATS = {"image_folder": _pil_batches, "dali": _dali_batches}
+FORMATS = {"image_folder": _pil_batches, "dali": _dali_batches, "tensors": _tensor_batches}
 
 
 def _refuse_too_few(images: int, cfg: DictConfig) -> None:
@@ -167,6 +185,13 @@ def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
     if pretraining and (cfg.data.no_labels or not has_images):
         return None
     images = _stored_images(cfg, "val_path", pretraining=False)
+    if cfg.data.format == "tensors":
+        from solo_margins.data.batch_views import classifier_views
+        from solo_margins.data.tensors import TensorViews, view_loader
+
+        _, centre = classifier_views(classifier_spec(cfg))
+        views = TensorViews(images, centre)
+        return view_loader(views, cfg.optimizer.batch_size, lambda some: (some[0][:, 0], some[1]))
     _, images.transform = classifier_spec(cfg).transforms()
     return _loader(images, cfg.optimizer.batch_size, cfg.data.num_workers)
 
@@ -175,7 +200,16 @@ def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
 
 
 def _stored_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
-    """Return all images of a path of the configuration, as they are stored."""
+    """Return all images of a path of the configuration, without a transform."""
+    images = _opened_images(cfg, key, pretraining)
+    if cfg.data.format != "tensors":
+        return images
+    from solo_margins.data import tensors
+
+    return tensors.load(images)
+
+
+def _opened_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
     if cfg.data.dataset in dataset_paths.TORCHVISION_FILES:
         # Without a path solo-learn keeps downloaded data in a folder of its own.
         train = dataset_paths.path_setting(cfg, "train_path") or host_folder() / "datasets"

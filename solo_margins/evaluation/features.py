@@ -1,13 +1,10 @@
 """Features of a frozen backbone, extracted once and kept in memory."""
 
-import contextlib
-import math
 import struct
 import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from solo_margins.files import free_memory
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import allows_channels_last
 
 # How often progress is written where it cannot be redrawn, such as in a file.
@@ -162,18 +160,9 @@ def extract_features(
 def check_memory(passes: int, images: int, width: int) -> None:
     """Raise ``ValueError`` saying what to lower where features would not fit into memory."""
     needed = 4 * passes * images * width
-    if needed > free_memory():
+    free = free_memory()
+    if free is not None and needed > free:
         raise ValueError(
             f"The features need {needed / 1e9:.1f} GB ({passes} x {images} images x {width} "
-            f"numbers), but {free_memory() / 1e9:.1f} GB of memory are free: lower passes or "
-            "label_fraction."
+            f"numbers), but {free / 1e9:.1f} GB of memory are free: lower passes or label_fraction."
         )
-
-
-def free_memory() -> float:
-    """Return the bytes of memory that can be used, infinity where the system does not say."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return math.inf

@@ -11,11 +11,18 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import resolvers
+from solo_margins.data import batch_views, tensors
 from solo_margins.data.datamodule import classifier_images
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.data.folders import report
 from solo_margins.data.image_spec import classifier_spec
-from solo_margins.evaluation.features import Features, Views, extract_features, view_loader
+from solo_margins.evaluation.features import (
+    Features,
+    Views,
+    choose_device,
+    extract_features,
+    view_loader,
+)
 from solo_margins.losses.checks import require_count
 from solo_margins.training.checked_config import check_choice, checked
 from solo_margins.training.programs import parsed, pretrained_backbone
@@ -69,9 +76,17 @@ class Task:
         return self._features(self.train, "crops", passes) if passes else self.centre_features
 
     def _features(self, images: Any, title: str, passes: int = 0) -> Features:
-        crops, centre = classifier_spec(self.cfg).transforms()
-        views = Views(images, crops if passes else centre, max(1, passes), self.cfg.seed)
-        loader = view_loader(views, self.extraction_batch_size, self.cfg.data.num_workers)
+        spec, which = classifier_spec(self.cfg), 0 if passes else 1
+        number, seed, size = max(1, passes), self.cfg.seed, self.extraction_batch_size
+        if self.cfg.data.format == "tensors":
+            view = batch_views.classifier_views(spec)[which]
+            device = choose_device(self.device)
+            loader = tensors.view_loader(
+                tensors.TensorViews(images, view, number, seed, device), size
+            )
+        else:
+            views = Views(images, spec.transforms()[which], number, seed)
+            loader = view_loader(views, size, self.cfg.data.num_workers)
         channels_last = not self.cfg.performance.disable_channel_last
         features = extract_features(
             self.backbone, loader, self.device, channels_last, title, self.progress

@@ -43,7 +43,7 @@ VERSIONS = {"main": "solo_margins.host.solo_main", "pypi": "solo_margins.host.so
 
 # Modules that the extra ``train`` brings.
 _TRAINING_PACKAGES = """
-    einops hydra lightning numpy omegaconf PIL safetensors sklearn timm torch torchmetrics
+    einops hydra kornia lightning numpy omegaconf PIL safetensors sklearn timm torch torchmetrics
     torchvision tqdm
 """
 TRAINING_PACKAGES = tuple(_TRAINING_PACKAGES.split())

@@ -110,8 +110,10 @@ def _complete_probe(cfg: DictConfig) -> None:
     _complete(cfg, host.LinearModel)
     complete_image_spec(cfg)
     _check_paths(cfg, "data.train_path", "data.val_path")
-    if setting(cfg, "data.format") == "dali" and setting(cfg, "auto_augment"):
-        raise ValueError("auto_augment=true needs data.format=image_folder, got dali.")
+    if setting(cfg, "auto_augment") and cfg.data.format != "image_folder":
+        raise ValueError(
+            f"auto_augment=true needs data.format=image_folder, got {cfg.data.format}."
+        )
 
 
 def _fill(cfg: DictConfig, key: str, value: Any) -> None:

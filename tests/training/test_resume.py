@@ -162,9 +162,11 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     assert differences(whole, weights_of(result.checkpoint)) == []
 
 
-def test_a_run_with_dali_goes_on_as_well(config, stopping):
-    pytest.importorskip("nvidia.dali")
-    settings = ["method=mocov3_margin", "auto_resume.enabled=true", "data.format=dali"]
+@pytest.mark.parametrize("format_", ["dali", "tensors"])
+def test_other_readers_go_on_as_well(config, stopping, format_):
+    if format_ == "dali":
+        pytest.importorskip("nvidia.dali")
+    settings = ["method=mocov3_margin", "auto_resume.enabled=true", f"data.format={format_}"]
     settings.append("dali={device: cpu}")
     whole = weights_of(training.pretrain(config(*settings, "name=whole")).checkpoint)
     stops = [(1, interrupt), (BATCHES + 1, crash)]
@@ -180,6 +182,10 @@ class Place:
         self.fit_loop = SimpleNamespace(epoch_loop=progress)
         self.num_training_batches = float("inf")
         self.global_rank, self.world_size = rank, world
+        self.strategy = SimpleNamespace(root_device=torch.device("cpu"))
+
+
+FORMATS = pytest.mark.parametrize("format_", ["image_folder", "tensors"])
 
 
 def batches_at(config, place, *changes):
@@ -189,27 +195,33 @@ def batches_at(config, place, *changes):
     return [(indexes.tolist(), torch.stack(views)) for indexes, views, _ in batches]
 
 
-def test_batches_depend_on_the_place_alone(config):
-    first = batches_at(config, Place())
+@FORMATS
+def test_batches_depend_on_the_place_alone(config, format_):
+    reads = f"data.format={format_}"
+    first = batches_at(config, Place(), reads)
     assert sorted(i for indexes, _ in first for i in indexes)[-1] <= 35
-    second = batches_at(config, Place(BATCHES))
+    second = batches_at(config, Place(BATCHES), reads)
     assert [indexes for indexes, _ in first] != [indexes for indexes, _ in second]
     torch.rand(3)
     before = torch.get_rng_state()
     for changes in ([], ["data.num_workers=2"]):
-        again = batches_at(config, Place(BATCHES + 1), *changes)
+        again = batches_at(config, Place(BATCHES + 1), reads, *changes)
         assert len(again) == BATCHES - 1
         for (indexes, views), (same_indexes, same_views) in zip(second[1:], again, strict=True):
             assert indexes == same_indexes
             assert torch.equal(views, same_views)
     assert torch.equal(before, torch.get_rng_state()), "loading draws from the steps' generator"
-    other = batches_at(config, Place(), "seed=6")
+    other = batches_at(config, Place(), reads, "seed=6")
     assert other[0][0] != first[0][0]
 
 
-def test_processes_share_the_batches_of_one(config):
-    one = batches_at(config, Place())
-    halves = [batches_at(config, Place(0, rank, 2), "optimizer.batch_size=4") for rank in (0, 1)]
+@FORMATS
+def test_processes_share_the_batches_of_one(config, format_):
+    reads = f"data.format={format_}"
+    one = batches_at(config, Place(), reads)
+    halves = [
+        batches_at(config, Place(0, rank, 2), reads, "optimizer.batch_size=4") for rank in (0, 1)
+    ]
     for (indexes, views), (left, left_views), (right, right_views) in zip(
         one, *halves, strict=True
     ):

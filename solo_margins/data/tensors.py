@@ -1,0 +1,276 @@
+"""Small data sets, decoded once into bytes that all processes share, and batches made of them."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+from tqdm import tqdm
+
+from solo_margins.data.batch_views import NUMBERS, BatchView, ImageBatch
+from solo_margins.data.deterministic import IMAGE, EpochBatches, derive_seed
+from solo_margins.data.folders import ImageFiles
+from solo_margins.files import cache_dir, complete_folder, free_memory, open_for_appending
+
+VERSION = 1
+# Images whose sizes stand for those of all when memory is estimated.
+SAMPLED = 100
+
+
+def require_kornia() -> None:
+    """Raise ``ImportError`` with one sentence that says how to install kornia, if it is missing."""
+    try:
+        import kornia  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise ImportError(
+            "data.format=tensors needs kornia, which is not installed: run `pip install kornia`, "
+            "or use data.format=image_folder."
+        ) from missing
+
+
+class TensorImages(Dataset[Any]):
+    """Decoded images with their labels, mapped from a folder of the cache.
+
+    Args:
+        folder: what :func:`decode` has written.
+        dataset: the images that it was written from.
+    """
+
+    def __init__(self, folder: Path, dataset: Any) -> None:
+        self.dataset = dataset
+        self.targets = np.load(folder / "labels.npy")
+        self.shapes = torch.from_numpy(np.load(folder / "shapes.npy"))
+        self.pixels = np.memmap(folder / "pixels", np.uint8, "r")
+        ends = (3 * self.shapes.prod(1)).cumsum(0)
+        if int(ends[-1]) != len(self.pixels):
+            raise ValueError(f"{folder} is damaged: remove it, it is made anew from the images.")
+        self.starts = [0, *ends.tolist()]
+        # Most small data sets have images of one size, which are gathered at once.
+        self.same_size = None
+        if bool((self.shapes == self.shapes[0]).all()):
+            self.same_size = self.pixels.reshape(len(self), 3, *self.shapes[0].tolist())
+        if getattr(dataset, "is_skipped", None) is not None:
+            dataset.is_skipped[np.load(folder / "skipped.npy")] = True
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def bytes_of(self, indexes: Tensor, device: torch.device) -> Tensor:
+        """Return images (N, 3, H, W), smaller ones padded, on a device."""
+        if self.same_size is not None:
+            pixels = torch.from_numpy(self.same_size[indexes.numpy()])
+        else:
+            rows, columns = self.shapes[indexes].amax(0).tolist()
+            pixels = torch.zeros(len(indexes), 3, rows, columns, dtype=torch.uint8)
+            for place, index in enumerate(indexes.tolist()):
+                height, width = self.shapes[index].tolist()
+                image = self.pixels[self.starts[index] : self.starts[index + 1]]
+                pixels[place, :, :height, :width] = torch.from_numpy(
+                    image.reshape(3, height, width).copy()
+                )
+        if device.type == "cuda":
+            pixels = pixels.pin_memory()
+        return pixels.to(device, non_blocking=True)
+
+
+# decoding
+
+
+def load(images: Any) -> TensorImages:
+    """Return images decoded, from the cache if they have not changed since they were put there.
+
+    Args:
+        images: image files or one of torchvision's data sets, without a transform.
+
+    Raises:
+        ValueError: they would not fit into memory, or one cannot be read; the message is one
+            sentence.
+    """
+    require_kornia()
+    folder = cache_dir() / f"tensors-v{VERSION}" / _fingerprint(images)
+    if not folder.is_dir():
+        with _lock(folder.with_suffix(".lock")):
+            # Another process may have decoded them while this one waited.
+            if not folder.is_dir():
+                for left_over in folder.parent.glob(f".{folder.name}-*"):
+                    shutil.rmtree(left_over)
+                _decode(images, folder)
+    return TensorImages(folder, images)
+
+
+def _fingerprint(images: Any) -> str:
+    """Return a text that changes with the names, sizes, times and labels of the files."""
+    if isinstance(images, ImageFiles):
+        files, what = images.samples, f"skip={images.is_skipped is not None}"
+    else:
+        stored = Path(images.root, images.base_folder)
+        files = [(str(file), 0) for file in sorted(stored.iterdir())]
+        what = str(getattr(images, "split", getattr(images, "train", None)))
+    digest = hashlib.blake2b(what.encode(), digest_size=16)
+    for file, label in files:
+        state = os.stat(file)
+        digest.update(
+            os.fsencode(f"{os.path.abspath(file)} {label} {state.st_size} {state.st_mtime_ns}\n")
+        )
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    file = open_for_appending(path)
+    try:
+        with contextlib.suppress(OSError):
+            # Some network file systems have no locks: then every process decodes for itself.
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _decode(images: Any, folder: Path) -> None:
+    _check_fits(images, folder.parent)
+    labels, shapes = [], []
+    with complete_folder(folder) as unfinished:
+        with open(unfinished / "pixels", "wb") as file:
+            for index in tqdm(range(len(images)), "decoding once", leave=False, unit="image"):
+                image, label = images[index]
+                pixels = np.asarray(image)
+                file.write(pixels.transpose(2, 0, 1).tobytes())
+                labels.append(int(label))
+                shapes.append(pixels.shape[:2])
+        np.save(unfinished / "labels.npy", np.array(labels))
+        np.save(unfinished / "shapes.npy", np.array(shapes))
+        if getattr(images, "is_skipped", None) is not None:
+            np.save(unfinished / "skipped.npy", images.is_skipped.numpy())
+
+
+def _check_fits(images: Any, cache: Path) -> None:
+    sampled = range(0, len(images), max(1, len(images) // SAMPLED))
+    sizes = [3 * image.width * image.height for image, _ in (images[index] for index in sampled)]
+    needed = len(images) * sum(sizes) / len(sizes)
+    for free, where in (
+        (free_memory(), "of memory"),
+        (shutil.disk_usage(cache).free, f"on the disk of {cache}"),
+    ):
+        if free is not None and needed > free:
+            raise ValueError(
+                f"data.format=tensors needs {needed / 1e9:.1f} GB for {len(images):,} images, but "
+                f"{free / 1e9:.1f} GB {where} are free: use data.format=image_folder or dali."
+            )
+
+
+# batches
+
+
+class TensorBatches(EpochBatches):
+    """Deterministic batches of decoded images, with views made on the trainer's device.
+
+    Args:
+        dataset: decoded images, or a subset of them.
+        views: from a batch to its views.
+        batch_size: images per batch and rank.
+        seed: of the run.
+        indexed: whether batches are ``[indexes, views, targets]`` for pretraining, or
+            ``(images, targets)`` for a classifier.
+    """
+
+    def __init__(self, dataset: Any, views: Any, batch_size: int, seed: int, indexed: bool) -> None:
+        super().__init__(dataset, batch_size, seed)
+        self.views = views
+        self.indexed = indexed
+
+    def batches(self, epoch: int, first: int) -> Iterator[Any]:
+        """Yield the batches of an epoch, beginning with batch ``first``."""
+        device = "cpu" if self.trainer is None else self.trainer.strategy.root_device
+        rank, ranks = self.ranks()
+        for number, batch in enumerate(self.share(epoch, first), first):
+            generator = _generator(self.seed, epoch, number)
+
+            def draw(generator: torch.Generator = generator) -> Tensor:
+                # Those of all ranks: each takes its own, as it does with the images.
+                return _random(self.batch_size * ranks, generator)[rank::ranks]
+
+            indexes = torch.tensor([index for _, index in batch])
+            images, targets = _batch(self.dataset, indexes, torch.device(device), draw)
+            views = self.views(images)
+            yield [indexes, views, targets] if self.indexed else (*views, targets)
+
+
+class TensorViews(Dataset[Any]):
+    """Some views of every decoded image, in whole batches; each view has numbers of its own.
+
+    They depend on the seed, the image's number and the view's, and on nothing else.
+
+    Args:
+        dataset: decoded images, or a subset of them.
+        view: makes a view.
+        number: views of every image.
+        seed: which views.
+        device: where they are made.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        view: BatchView,
+        number: int = 1,
+        seed: int = 0,
+        device: torch.device | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.view = view
+        self.numbers = [
+            _random(len(dataset), _generator(seed, pass_number)) for pass_number in range(number)
+        ]
+        self.device = device or torch.device("cpu")
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, indexes: list[int]) -> tuple[Tensor, Tensor]:
+        """Return views (N, views, 3, H, W) and labels (N,)."""
+        chosen = torch.tensor(indexes)
+        views = []
+        for numbers in self.numbers:
+            draw = partial(numbers.__getitem__, chosen)
+            images, targets = _batch(self.dataset, chosen, self.device, draw)
+            views.append(self.view(images))
+        return torch.stack(views, 1), targets
+
+
+def view_loader(views: TensorViews, batch_size: int, collate: Any = None) -> DataLoader[Any]:
+    """Return batches of about ``batch_size`` views with their labels."""
+    return DataLoader(
+        views,
+        batch_size=max(1, batch_size // len(views.numbers)),
+        collate_fn=collate or (lambda batch: batch),
+    )
+
+
+def _generator(*position: int) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(position[0], IMAGE, *position[1:]))
+
+
+def _random(images: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(images, NUMBERS, generator=generator)
+
+
+def _batch(
+    dataset: Any, indexes: Tensor, device: torch.device, draw: Any
+) -> tuple[ImageBatch, Tensor]:
+    """Return some images of a data set, or of a subset of one, and their labels."""
+    images: Any = dataset
+    if isinstance(dataset, Subset):
+        images, indexes = dataset.dataset, torch.as_tensor(dataset.indices)[indexes]
+    heights, widths = images.shapes[indexes].unbind(1)
+    batch = ImageBatch(images.bytes_of(indexes, device), heights, widths, draw)
+    return batch, torch.from_numpy(images.targets[indexes.numpy()])

@@ -1,0 +1,185 @@
+"""Data sets that are decoded once, and the batches that are made of them."""
+
+import os
+import subprocess
+import sys
+
+import damaged_images
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from solo_margins.data import folders, tensors
+from solo_margins.data.class_folders import UnreadableImage
+from solo_margins.data.datamodule import RunData
+from solo_margins.training.programs import parsed
+
+TENSORS = "data.format=tensors"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setenv("SOLO_MARGINS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def images(image_folder, tmp_path):
+    """A copy of some images that a test may change."""
+    return damaged_images.copied(image_folder, tmp_path / "Bilder mit Umlaut ü")
+
+
+def files_in(folder, **options):
+    return folders.ImageFiles(folders.labelled_files(folder / "train"), **options)
+
+
+def decoded_folders(cache):
+    return [path for path in (cache / "tensors-v1").iterdir() if path.is_dir()]
+
+
+def test_decoded_images_are_those_of_the_files(cache, images):
+    odd = damaged_images.classes(images)[1] / "odd size.png"
+    Image.fromarray(np.full((7, 50, 3), 9, np.uint8)).save(odd)
+    files = files_in(images)
+    decoded = tensors.load(files)
+    assert len(decoded) == len(files)
+    assert decoded.targets.tolist() == files.targets
+    pixels = decoded.bytes_of(torch.arange(len(files)), torch.device("cpu"))
+    assert pixels.shape == (len(files), 3, 36, 50)
+    for index, (image, _) in enumerate(files):
+        stored = pixels[index, :, : image.height, : image.width]
+        assert torch.equal(stored, torch.from_numpy(np.array(image)).permute(2, 0, 1))
+    # Images of one size take another way.
+    odd.unlink()
+    same = tensors.load(files_in(images)).bytes_of(torch.arange(36), torch.device("cpu"))
+    assert torch.equal(same[:20], pixels[:20, :, :, :40])
+
+
+def test_unchanged_images_are_decoded_once(cache, images, monkeypatch):
+    tensors.load(files_in(images))
+    [folder] = decoded_folders(cache)
+    written = (folder / "pixels").stat().st_mtime_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "read_image", lambda path: pytest.fail(f"{path} was decoded"))
+        again = tensors.load(files_in(images))
+    assert (folder / "pixels").stat().st_mtime_ns == written
+    assert isinstance(again.pixels, np.memmap), "processes do not share the bytes"
+    changed = min(damaged_images.classes(images)[0].glob("*.png"))
+    Image.fromarray(np.zeros((36, 40, 3), np.uint8)).save(changed)
+    anew = tensors.load(files_in(images))
+    assert len(decoded_folders(cache)) == 2
+    assert not anew.bytes_of(torch.tensor([0]), torch.device("cpu")).any()
+
+
+def load_in_a_process(folder, first=""):
+    code = (
+        f"{first}\n"
+        "from solo_margins.data import folders, tensors\n"
+        f"files = folders.labelled_files({str(folder / 'train')!r})\n"
+        "print(tensors.load(folders.ImageFiles(files)).pixels.sum())"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_processes_that_start_together_decode_once(cache, images):
+    started = [load_in_a_process(images) for _ in range(3)]
+    outputs = [process.communicate(timeout=200) for process in started]
+    sums, told = zip(*outputs, strict=True)
+    assert len(set(sums)) == 1, told
+    assert int(sums[0]) > 0
+    assert sum("decoding once" in text for text in told) == 1
+    names = sorted(path.name for path in (cache / "tensors-v1").iterdir())
+    assert len(names) == 2, names
+    assert names[1] == f"{names[0]}.lock"
+
+
+def test_an_interrupted_decoding_leaves_nothing_half_written(cache, images, monkeypatch):
+    real, read = folders.read_image, []
+
+    def interrupted(path):
+        read.append(path)
+        if len(read) == 50:
+            raise KeyboardInterrupt
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "read_image", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tensors.load(files_in(images))
+    assert decoded_folders(cache) == []
+    assert len(tensors.load(files_in(images))) == 36
+
+
+def test_damage_is_told_in_one_sentence(cache, images, monkeypatch):
+    bad = damaged_images.write_unreadable(damaged_images.classes(images)[1], "truncated.jpg")
+    with pytest.raises(UnreadableImage, match=r"truncated\.jpg cannot be read"):
+        tensors.load(files_in(images))
+    files = files_in(images, on_error="skip")
+    assert len(tensors.load(files)) == len(files)
+    # A later run, which decodes nothing, tells of them as well.
+    later = tensors.load(files_in(images, on_error="skip"))
+    assert folders.skipped_files([later])[0] == [str(bad)]
+    [folder] = decoded_folders(cache)
+    os.truncate(folder / "pixels", 99)
+    with pytest.raises(ValueError, match=r"is damaged: remove it"):
+        tensors.load(files_in(images, on_error="skip"))
+    bad.unlink()
+    monkeypatch.setattr(tensors, "free_memory", lambda: 100_000)
+    with pytest.raises(ValueError, match=r"needs 0\.0 GB for 36 images, but 0\.0 GB of memory"):
+        tensors.load(files_in(images))
+
+
+def test_kornia_is_asked_for_by_name(image_folder):
+    _, told = load_in_a_process(
+        image_folder, "import sys; sys.modules['kornia'] = None"
+    ).communicate(timeout=200)
+    assert "ImportError: data.format=tensors needs kornia, which is not installed" in told
+
+
+@pytest.mark.parametrize("name", ["cifar10", "stl10"])
+def test_torchvisions_files_become_the_same_bytes(cache, name, stored, named_config, offline):
+    given = {"data.unlabelled_folder=unlabeled"} if name == "stl10" else set()
+    batches = []
+    for how in ("files", "folder"):
+        cfg = parsed(named_config(name, stored(name, how), *given))
+        cfg.data.format = "tensors"
+        data = RunData(cfg, pretraining=True)
+        pixels = data.train.dataset.bytes_of(
+            torch.arange(len(data.train.dataset)), torch.device("cpu")
+        )
+        batches.append((sorted(data.train.dataset.targets.tolist()), pixels.sum((1, 2, 3))))
+    assert batches[0][0] == batches[1][0]
+    assert torch.equal(batches[0][1].sort().values, batches[1][1].sort().values)
+
+
+def test_a_batch_has_indexes_views_and_labels(cache, config):
+    data = RunData(config("simclr", TENSORS), pretraining=True)
+    batches = list(data.train)
+    assert len(batches) == len(data.train) == 4
+    for indexes, views, targets in batches:
+        assert [view.shape for view in views] == [(8, 3, 16, 16)] * 2
+        assert targets.tolist() == (indexes // 12).tolist()
+    by_pil = RunData(config("simclr"), pretraining=True)
+    assert [batch[0].tolist() for batch in by_pil.train] == [b[0].tolist() for b in batches]
+
+
+def test_a_classifier_is_trained_on_crops_and_validated_on_the_centre(
+    cache, linear_config, trainer
+):
+    changes = ("data.fraction=0.5", "optimizer.batch_size=9")
+    data = RunData(linear_config(TENSORS, *changes), pretraining=False)
+    by_pil = RunData(linear_config(*changes), pretraining=False)
+    assert data.train.dataset.indices == by_pil.train.dataset.indices
+    images, _ = next(iter(data.train))
+    assert images.shape == (9, 3, 16, 16)
+    assert [label for _, labels in data.train for label in labels.tolist()] == [
+        label for _, labels in by_pil.train for label in labels.tolist()
+    ]
+    for (ours, labels), (theirs, same) in zip(data.validation, by_pil.validation, strict=True):
+        assert labels.tolist() == same.tolist()
+        # One byte, divided by the standard deviation of ImageNet.
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1.6 / 255 / 0.224)
