@@ -12,7 +12,6 @@ import copy
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import run_cli, user_errors
 from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
+from solo_margins.files import complete_folder
 from solo_margins.host.detect import versions
 from solo_margins.lens.logged_metrics import logged_accuracies
 
@@ -135,11 +135,7 @@ def export(
     lines = plain_model(target, args, backbone, images.size if images else 224)
     state = {key: value.contiguous() for key, value in backbone.state_dict().items()}
     file = TARGETS[target]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Under a temporary name until it is complete.
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        unfinished = Path(temporary, folder.name)
-        unfinished.mkdir()
+    with complete_folder(folder) as unfinished:
         if target == "torchvision":
             torch.save(state, unfinished / file)
             load = f'torch.load("{file}", weights_only=True)'
@@ -154,7 +150,6 @@ def export(
         (unfinished / "README.md").write_text(_card(path, args, program, accuracies or {}))
         settings = OmegaConf.to_container(args, resolve=True)
         (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
-        unfinished.rename(folder)
     return folder
 
 

@@ -4,23 +4,23 @@ The config group ``recipe/<method>`` has one entry ``<data>-<variant>`` for each
 Asking for any other pair fails and lists the existing ones.
 """
 
+from pathlib import Path
 from typing import Any
 
 Values = dict[str, Any]
 Variants = dict[str, Values]
 
-# What the columns of the tables below set, after method and data: a field of a variant's margins.
-_COLUMNS = """margins.angular margins.subtractive pos.positive_scale
-              pos_curv.positive_scale pos_curv.curvature curv.curvature"""
 
-
-def _read(table: str) -> dict[str, dict[str, Variants]]:
-    """Return method to data to variant to its settings, from a table of margins."""
+def _read(source: str) -> dict[str, dict[str, Variants]]:
+    """Return method to data to variant to its settings, from the rows of a source."""
+    lines = Path(__file__).with_suffix(".txt").read_text().splitlines()
+    columns, *rows = [line.split() for line in lines if line and not line.startswith("#")]
     recipes: dict[str, dict[str, Variants]] = {}
-    for row in table.strip().splitlines():
-        method, data, *cells = row.split()
+    for of_source, method, data, *cells in rows:
+        if of_source != source:
+            continue
         variants: Variants = {"baseline": {"margins": {}}}
-        for column, cell in zip(_COLUMNS.split(), cells, strict=True):
+        for column, cell in zip(columns[3:], cells, strict=True):
             variant, field = column.split(".")
             if cell != "-":
                 variants.setdefault(variant, {"margins": {}})["margins"][field] = float(cell)
@@ -28,35 +28,7 @@ def _read(table: str) -> dict[str, dict[str, Variants]]:
     return recipes
 
 
-# Understanding Contrastive Learning Through the Lens of Margins, appendix A (ImageNet: B.2).
-_PAPER = _read("""
-    mocov3_margin  cifar10       0.1  0.4   20      20     0.7   -
-    mocov3_margin  cifar100      0.5  0.7   20      40     1.0   -
-    mocov3_margin  stl10         0.4  0.6   40      40     2.5   -
-    mocov3_margin  tinyimagenet  0.1  0.4   20      40     2.5   -
-    mocov3_margin  imagenet      -    -     -       10     1.5   -
-    simclr_margin  cifar10       0.5  0.4   1.125   2.5    0.7   -
-    simclr_margin  cifar100      0.6  0.6   1.0625  2.0    0.7   -
-    simclr_margin  stl10         0.0  0.2   1.0625  1.25   0.7   -
-    simclr_margin  tinyimagenet  0.0  0.8   1.0625  1.125  1.0   -
-    simclr_margin  imagenet      -    -     -       2.0    1.0   -
-    byol_curv      cifar10       -    -     -       -      -     1.0
-    byol_curv      cifar100      -    -     -       -      -     2.5
-    byol_curv      stl10         -    -     -       -      -     5.0
-    byol_curv      tinyimagenet  -    -     -       -      -     2.5
-""")
-
-# No paper has these data. Margins, and the curvature of methods without negatives, are the paper's
-# for CIFAR-10. Scales on the digits are small, because training there is short. ImageNet-100 takes
-# ImageNet's scales.
-_OURS = _read("""
-    mocov3_margin  digits        0.1  0.4   1.25    1.25   1.0   -
-    mocov3_margin  imagenet100   0.1  0.4   10      10     1.5   -
-    simclr_margin  digits        0.5  0.4   1.125   1.25   1.0   -
-    simclr_margin  imagenet100   0.5  0.4   1.0625  2.0    1.0   -
-    byol_curv      digits        -    -     -       -      -     1.0
-    byol_curv      imagenet100   -    -     -       -      -     1.0
-""")
+_PAPER, _OURS = _read("paper"), _read("ours")
 
 # Large-Margin Contrastive Learning with Distance Polarization Regularizer: SimCLR, debiased and
 # hard negatives, each without and with the regulariser (dp). The paper's text gives no values.
