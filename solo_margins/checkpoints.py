@@ -73,17 +73,17 @@ def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:
     settings = read_settings(checkpoint)
     if settings is None:
         check_exists(checkpoint)
-    value = OmegaConf.select(settings, key) if settings is not None else None
-    if value is not None:
-        return value
-    if default and settings is not None:
-        return default[0]
-    if settings is not None and "pretrained_feature_extractor" in settings:
-        raise ValueError(
-            f"{checkpoint} is a checkpoint of a linear probe, which does not know {key}: name the "
-            f"one of the pretraining, {settings.pretrained_feature_extractor}."
-        )
-    fault = "does not exist" if settings is None else f"holds no setting {key}"
+        fault = "does not exist"
+    else:
+        value = OmegaConf.select(settings, key)
+        if value is not None or default:
+            return default[0] if value is None else value
+        if "pretrained_feature_extractor" in settings:
+            raise ValueError(
+                f"{checkpoint} is a checkpoint of a linear probe, which does not know {key}: name "
+                f"the one of the pretraining, {settings.pretrained_feature_extractor}."
+            )
+        fault = f"holds no setting {key}"
     raise ValueError(
         f"{args_file(checkpoint)} should say what {checkpoint} was trained with, but {fault}: set "
         f"what needs {key} on the command line."

@@ -33,8 +33,6 @@ OUR_METHODS = {
 # Marks a hook of solo-learn's that our callbacks come in by.
 OPENED = "_of_solo_margins"
 
-_registering = False
-
 
 class Method:
     """A method of ours in solo-learn's table: its class, imported when it is first used.
@@ -79,33 +77,30 @@ def register() -> None:
     Raises:
         MethodNameClashError: a foreign method already has one of our names.
     """
-    global _registering
-    if _registering:
-        return
-    _registering = True
-    try:
-        from solo_margins import host
+    from solo_margins import host
 
-        interface = host.load()
-        _register_backbones(interface.BaseMethod)
-        _open_callbacks(interface.BaseMethod)
-        _open_callbacks(interface.LinearModel)
-        for name, target in OUR_METHODS.items():
-            present = interface.METHODS.get(name)
-            if isinstance(present, Method):
-                continue
-            # One that solo-learn has taken up from here does the same as ours, which has callbacks.
-            if present is not None and not _is_taken_up(present, target):
-                raise MethodNameClashError(
-                    f"The method name {name!r} is already taken by "
-                    f"{present.__module__}.{present.__qualname__}: rename that method, or set "
-                    "SOLO_MARGINS_DISABLE=1 to keep solo-margins from registering its own."
-                )
-            # solo-learn's release, or a fork, may lack the method that ours derives from.
-            if name.rpartition("_")[0] in interface.METHODS:
-                interface.METHODS[name] = Method(target)
-    finally:
-        _registering = False
+    add_to(host.load())
+
+
+def add_to(interface: Any) -> None:
+    """Add our methods, backbones and callbacks to solo-learn behind its interface."""
+    _register_backbones(interface.BaseMethod)
+    _open_callbacks(interface.BaseMethod)
+    _open_callbacks(interface.LinearModel)
+    for name, target in OUR_METHODS.items():
+        present = interface.METHODS.get(name)
+        if isinstance(present, Method):
+            continue
+        # One that solo-learn has taken up from here does the same as ours, which has callbacks.
+        if present is not None and not _is_taken_up(present, target):
+            raise MethodNameClashError(
+                f"The method name {name!r} is already taken by "
+                f"{present.__module__}.{present.__qualname__}: rename that method, or set "
+                "SOLO_MARGINS_DISABLE=1 to keep solo-margins from registering its own."
+            )
+        # solo-learn's release, or a fork, may lack the method that ours derives from.
+        if name.rpartition("_")[0] in interface.METHODS:
+            interface.METHODS[name] = Method(target)
 
 
 def _register_backbones(method: Any) -> None:

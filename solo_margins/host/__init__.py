@@ -85,7 +85,7 @@ def load() -> ModuleType:
     _interface = interface
     if not registry.disabled():
         try:
-            registry.register()
+            registry.add_to(interface)
         except BaseException:
             # Whoever asks again must not find a table without our methods.
             _interface = None

@@ -91,16 +91,14 @@ def version() -> str:
 
     A checkout that comes first on the path may hide an installed one; then its own file counts.
     """
-    folder = host_folder()
+    setup = host_folder().parent / "setup.py"
+    found = (
+        re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text()) if setup.is_file() else None
+    )
     try:
-        installed = metadata.distribution("solo-learn")
+        return found[1] if found else metadata.version("solo-learn")
     except metadata.PackageNotFoundError:
-        installed = None
-    if installed is not None and Path(str(installed.locate_file("solo"))).resolve() == folder:
-        return installed.version
-    setup = folder.parent / "setup.py"
-    found = setup.is_file() and re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text())
-    return found.group(1) if found else "unknown"
+        return "unknown"
 
 
 def versions() -> dict[str, str]:

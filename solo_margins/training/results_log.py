@@ -46,7 +46,9 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
             done = results.latest(results.read(file)).get(planned.id)
         if done is not None:
             print(_farewell(file, done, planned), flush=True)
-            return _as_result(done)
+            folder, checkpoint = (done.details.get(key) for key in ("folder", "checkpoint"))
+            before = Run(Path(folder or "."), checkpoint=checkpoint and Path(checkpoint))
+            return replace(before, metrics=dict(done.figures), is_skipped=True)
         results.check_appendable(file)
         # Goes into args.json, so that a probe of the checkpoint can name this record.
         cfg.result_id = planned.id
@@ -100,10 +102,3 @@ def _farewell(file: str, done: results.Record, planned: results.Record) -> str:
     before, now = (record.details.get("data.train_path") for record in (done, planned))
     # Data are known by their name; who has put others there should hear of it.
     return said + ("." if before == now else f" (with data.train_path={before}, now {now}).")
-
-
-def _as_result(done: results.Record) -> Run:
-    checkpoint = done.details.get("checkpoint")
-    folder = Path(done.details.get("folder") or ".")
-    checkpoint = Path(checkpoint) if checkpoint else None
-    return Run(folder, None, checkpoint, dict(done.figures), is_skipped=True)

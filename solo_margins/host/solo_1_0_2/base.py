@@ -76,13 +76,10 @@ def configure(model: Any, groups: Any, factor: float = 1) -> Any:
     return [optimizer], [{"scheduler": scheduler, "interval": schedule.interval}]
 
 
-REPAIRS = (
-    "online_knn",
-    "accuracy_with_few_classes_or_labels",
-    "loss_without_labels",
-    "momentum_after_resuming",
-)
-changes.apply(repairs.load(REPAIRS))
+REPAIRS = """
+    online_knn accuracy_with_few_classes_or_labels loss_without_labels momentum_after_resuming
+"""
+changes.apply(repairs.load(tuple(REPAIRS.split())))
 
 
 class TrainedModule(pl.LightningModule):
