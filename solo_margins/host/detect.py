@@ -92,9 +92,8 @@ def version() -> str:
     A checkout that comes first on the path may hide an installed one; then its own file counts.
     """
     setup = host_folder().parent / "setup.py"
-    found = (
-        re.search(r"version\s*=\s*[\"']([^\"']+)", setup.read_text()) if setup.is_file() else None
-    )
+    text = setup.read_text() if setup.is_file() else ""
+    found = re.search(r"version\s*=\s*[\"']([^\"']+)", text)
     try:
         return found[1] if found else metadata.version("solo-learn")
     except metadata.PackageNotFoundError:
