@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import checkpoints, host
@@ -145,7 +146,7 @@ def chosen_name(cfg: DictConfig) -> str | None:
     return str(name)
 
 
-class CompleteCheckpointIO(pl.plugins.TorchCheckpointIO):
+class CompleteCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint where it belongs, completely or not at all.
 
     Lightning's own writes it to the folder for temporary files first, which may be smaller, and
@@ -209,7 +210,9 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         has_own = own.root_dir in [getattr(logger, "root_dir", None) for logger in trainer.loggers]
         if setting(self.cfg, "loggers.csv", True) and not has_own:
             trainer.loggers = [*trainer.loggers, own]
-        if isinstance(trainer.strategy, WRITTEN_BY_ONE):
+        by_one = isinstance(trainer.strategy, WRITTEN_BY_ONE)
+        # Another plugin than Lightning's default is somebody's choice.
+        if by_one and type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
     def _run_name(self, trainer: Any, runs: Path) -> str:
