@@ -94,8 +94,7 @@ class Lens(pl.Callback):
             collapse = self._observe(trainer, pl_module, captured, epoch)
         if self.settings.on_collapse == "stop":
             # Every rank must stop at the same step.
-            has_collapsed = collapse is not None
-            if trainer.strategy.reduce_boolean_decision(has_collapsed, all=False):
+            if trainer.strategy.reduce_boolean_decision(collapse is not None, all=False):
                 self.stopped = collapse or "the lens of another rank found a collapse"
                 trainer.should_stop = True
         self.seconds += time.perf_counter() - began + captured.seconds

@@ -67,11 +67,13 @@ class HealthChecks:
         r"""Return what rules ask for: margins, measures and what follows from them.
 
         ===================  ======================================================================
+        ``nonfinite``        how many ``observations`` hold a number that is not finite
         ``chance_share``     the loss as a share of log N, without margins in the logits
         ``rank_share``       the effective rank as a share of its highest value, or of 6
         ``gain``             (1 − αq)/(1 − q), what α = 1 would multiply the pull by
         ``factor``           1/(1 − αq), what attenuation multiplies gradients by
-        ``angle_change``     the angle of positives over that after the warm-up
+        ``angle_ratio``      the angle of positives over that of negatives
+        ``angle_change``     this ratio over that after the warm-up
         ``band_change``      the share of pairs in the band over that after the warm-up
         ===================  ======================================================================
 
@@ -80,12 +82,12 @@ class HealthChecks:
         margins, past = Margins(**seen.margins), self._past
         v: Values = defaultdict(lambda: math.nan, {**asdict(margins), **seen.scalars})
         is_finite = all(map(math.isfinite, seen.scalars.values()))
-        v["degrees"] = math.degrees(v["positive_angle"])
+        v["angle_ratio"] = _ratio(v["positive_angle"], v["negative_angle"])
         past["observations"] = past.get("observations", 0) + 1
         past["nonfinite"] = past.get("nonfinite", 0) + (not is_finite)
         for name in {"effective_rank", "pairs_in_band"} & seen.scalars.keys():
             past[f"highest_{name}"] = max(past.get(f"highest_{name}", 0.0), v[name])
-        for name in ("degrees", "pairs_in_band") if is_warm else ():
+        for name in ("angle_ratio", "pairs_in_band") if is_warm else ():
             past.setdefault(f"earlier_{name}", v[name])
         v.update(past)
         left, is_margined = 1.0 - v["attenuation"] * v["q"], margins.angular or margins.subtractive
@@ -96,7 +98,8 @@ class HealthChecks:
             gain=_ratio(left, 1.0 - v["q"]),
             factor=_ratio(1.0, left),
             push_over_pull=_ratio(v["push"], v["pull"]),
-            angle_change=_ratio(v["degrees"], v["earlier_degrees"]),
+            degrees=math.degrees(v["positive_angle"]),
+            angle_change=_ratio(v["angle_ratio"], v["earlier_angle_ratio"]),
             band_change=_ratio(v["pairs_in_band"], v["earlier_pairs_in_band"]),
         )
         v["calm"] = "lower optimizer.lr or raise scheduler.warmup_epochs"

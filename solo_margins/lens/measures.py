@@ -47,7 +47,7 @@ MOST_PAIRS = 2**21
 SATURATED = 0.99
 SILENCED = 0.1
 # What is measured of rows and pairs, but not averaged.
-NOT_AVERAGED = ("pull_plain", "push_plain", "curve", "candidates")
+NOT_AVERAGED = ("pull_plain", "push_plain", "candidates")
 Band = tuple[float, float] | None
 # Histograms of measured pairs and rows, which begin at 0, and where they end.
 HIGHEST = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
@@ -134,7 +134,6 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
     - ``pull_plain`` and ``push_plain``, those of the same vectors without margins;
     - ``loss`` (N,), and ``loss_positive`` (N,), −z' of the positives, which the loss lowers;
     - ``q`` (N,), the probability of the positives; empty where there are no negatives;
-    - ``curve`` (P,), what the curve leaves of the gradient of each positive;
     - ``loss_negative``, ``alignment``, ``saturated_q`` and ``silenced_positives`` of each;
     - ``candidates`` (), the number of vectors among which a row's positive is to be found; 1 where
       there are no negatives.
@@ -186,7 +185,6 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
         "alignment": 2.0 - 2.0 * positive_angle.cos(),
         "q": q,
         "saturated_q": q > SATURATED,
-        "curve": curve,
         "silenced_positives": curve < SILENCED,
         "candidates": candidates,
     }
