@@ -92,11 +92,12 @@ class Lens(pl.Callback):
         if trainer.is_global_zero:
             epoch = trainer.current_epoch + index / max(1, trainer.num_training_batches)
             collapse = self._observe(trainer, pl_module, captured, epoch)
-        if self.settings.on_collapse == "stop":
-            # Every rank must stop at the same step.
-            if trainer.strategy.reduce_boolean_decision(collapse is not None, all=False):
-                self.stopped = collapse or "the lens of another rank found a collapse"
-                trainer.should_stop = True
+        # Every rank must stop at the same step.
+        if self.settings.on_collapse == "stop" and trainer.strategy.reduce_boolean_decision(
+            collapse is not None, all=False
+        ):
+            self.stopped = collapse or "the lens of another rank found a collapse"
+            trainer.should_stop = True
         self.seconds += time.perf_counter() - began + captured.seconds
 
     def _observe(self, trainer: Any, module: Any, captured: StepCapture, epoch: float) -> Any:

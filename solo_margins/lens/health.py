@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from solo_margins.config import setting
 from solo_margins.lens import records
-from solo_margins.losses import Margins
+from solo_margins.losses.margins import FIELDS, Margins
 
 LASTING = 5  # consecutive observations that must show a symptom
 MOST_LINES = 5  # of advice
@@ -79,7 +79,8 @@ class HealthChecks:
 
         What there is none of is NaN, of which no comparison holds.
         """
-        margins, past = Margins(**seen.margins), self._past
+        past, known = self._past, seen.margins.keys() & FIELDS  # other versions have other fields
+        margins = Margins(**{name: seen.margins[name] for name in known})
         v: Values = defaultdict(lambda: math.nan, {**asdict(margins), **seen.scalars})
         is_finite = all(map(math.isfinite, seen.scalars.values()))
         v["angle_ratio"] = _ratio(v["positive_angle"], v["negative_angle"])

@@ -277,7 +277,8 @@ def test_the_program_prints_five_lines_at_most(tmp_path, capsys):
     assert "optimizer.lr (now 0.15)" in lines[0]
     assert all(line.endswith(".") for line in lines)
     (tmp_path / "good").mkdir()
-    write_lens(tmp_path / "good", lasting(), settings="damaged")
+    other_version = Observation(9, 100.0, {}, margins={"new": 1.0, "positive_scale": 2.0})
+    write_lens(tmp_path / "good", [*lasting(), other_version], settings="damaged")
     main(["advise", str(tmp_path / "good")])
     assert capsys.readouterr().out == "Nothing to advise.\n"
 
