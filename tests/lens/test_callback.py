@@ -63,7 +63,8 @@ def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
     assert seen.scalars.keys() >= ANGLES
     assert seen.scalars["effective_scale"] == pytest.approx(1.0)
     parent = PARENTS.get(any_method, (any_method,))[0]
-    assert ("q" in seen.scalars) == (parent not in WITHOUT_NEGATIVES)
+    for name in ("q", "push", "temperature"):
+        assert (name in seen.scalars) == (parent not in WITHOUT_NEGATIVES)
     assert all(math.isfinite(value) for value in seen.scalars.values())
 
 
