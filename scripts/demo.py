@@ -1,28 +1,41 @@
-"""Pretrain on the digits with and without margins, probe both, and print, plot and report it.
+"""Pretrain on the digits with and without margins, three seeds each, and show what came out.
 
 Every step is a command that a user would type; it is printed before it runs.
 """
 
 import argparse
 import csv
-import json
 import os
-import re
 import shlex
+import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+
+from solo_margins import results
 
 PROJECT = Path(__file__).resolve().parents[1]
 VARIANTS = {"baseline": "MoCo v3", "pos_curv": "MoCo v3 + margins (pos. & curv.)"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A pretraining and its accuracies in percent, by the kind of probe."""
+
+    variant: str
+    seed: int
+    accuracies: dict[str, float]
+    seconds: float
+    checkpoint: str
 
 
 def run(*arguments: str) -> str:
     """Show a command, run it with its output on the screen, and return that output."""
     print(f"\n$ python {shlex.join(arguments)}", flush=True)
     # solo-learn and its stack warn about each other's age; the demo is about something else.
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "2"}
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=PROJECT,
@@ -42,56 +55,52 @@ def run(*arguments: str) -> str:
     return output.decode(errors="replace")
 
 
-def found(pattern: str, output: str) -> str:
-    """Return what the last match of a pattern captured."""
-    matches = re.findall(pattern, output)
-    if not matches:
-        sys.exit(f"The output of the command above has no line like {pattern!r}.")
-    return str(matches[-1]).strip()
+def multirun(program: str, config: str, *settings: str) -> None:
+    """Run a grid of settings, two runs at a time."""
+    side_by_side = ("--multirun", "launcher=joblib", "hydra.launcher.n_jobs=2")
+    run(program, "--config-name", config, *side_by_side, *settings)
 
 
-def pretrain_and_probe(variant: str, folder: Path, extra: list[str]) -> dict[str, str]:
-    """Run the three commands for one variant and return where things are and how it did."""
-    began = time.perf_counter()
-    output = run(
+def pretrain_and_probe(folder: Path, seeds: list[int], epochs: int | None) -> list[Run]:
+    """Pretrain and probe every variant with every seed, and return how each did."""
+    from solo_margins.evaluation.knn import knn
+
+    file = folder / "runs.jsonl"
+    # A demo that is run twice shows its second runs.
+    file.unlink(missing_ok=True)
+    shared = (f"checkpoint.dir={folder}", f"results={file}")
+    multirun(
         "main_pretrain.py",
-        "--config-name",
         "mocov3_margin.yaml",
-        f"variant={variant}",
-        f"checkpoint.dir={folder}",
+        f"variant={','.join(VARIANTS)}",
+        f"seed={','.join(map(str, seeds))}",
         "lens.enabled=true",
-        *extra,
+        *shared,
+        *([f"max_epochs={epochs}"] if epochs else []),
     )
-    checkpoint = found(r"Checkpoint: (.+)", output)
-    logs = found(r"Logs: (.+)", output)
-    pretrained = time.perf_counter()
-    output = run(
-        "main_linear.py",
-        "--config-name",
-        "linear.yaml",
-        f"pretrained_feature_extractor={checkpoint}",
-        f"checkpoint.dir={folder}",
-        "max_epochs=20",
-    )
-    linear = found(r"Validation accuracy: ([\d.]+) %", output)
-    output = run(
-        "-m", "solo_margins.evaluation.knn", f"pretrained_feature_extractor={checkpoint}", "k=20"
-    )
-    neighbours = found(r"acc1 = ([\d.]+) %", output)
-    return {
-        "variant": variant,
-        "linear": linear,
-        "knn": neighbours,
-        "pretraining_seconds": f"{pretrained - began:.0f}",
-        "checkpoint": checkpoint,
-        "logs": logs,
+    pretrained = {record.details["checkpoint"]: record for record in results.read(file)}
+    checkpoints = f"pretrained_feature_extractor={','.join(pretrained)}"
+    multirun("main_linear.py", "linear.yaml", checkpoints, "max_epochs=20", *shared)
+    linear = {
+        record.details["pretrained_feature_extractor"]: record.figures["val_acc1"]
+        for record in results.read(file)
+        if record.kind == "linear"
     }
+    print("\n>>> from solo_margins.evaluation.knn import knn", flush=True)
+    found = []
+    for checkpoint, record in sorted(pretrained.items(), key=lambda item: item[1].seed):
+        arguments = [f"pretrained_feature_extractor={checkpoint}", "k=20"]
+        print(f">>> knn({arguments})", flush=True)
+        neighbours = knn(arguments, progress=False)["acc1"]
+        accuracies = {"linear": linear[checkpoint], "knn": neighbours}
+        found.append(Run(record.variant, record.seed, accuracies, record.seconds, checkpoint))
+    return found
 
 
-def read_curve(logs: str, metric: str) -> tuple[list[float], list[float]]:
+def read_curve(run: Run, metric: str) -> tuple[list[float], list[float]]:
     """Return steps and values of a metric from all CSV files of a run."""
     steps, values = [], []
-    for file in sorted(Path(logs).rglob("metrics.csv")):
+    for file in sorted(Path(run.checkpoint).parent.rglob("metrics.csv")):
         with file.open(newline="") as lines:
             for row in csv.DictReader(lines):
                 if row.get(metric):
@@ -100,8 +109,8 @@ def read_curve(logs: str, metric: str) -> tuple[list[float], list[float]]:
     return steps, values
 
 
-def plot(results: list[dict[str, str]], path: Path) -> None:
-    """Draw loss, online accuracy and gradient norm over training, and the final accuracies."""
+def plot(runs: list[Run], path: Path) -> None:
+    """Draw every run over training, and the final accuracies: a dot a seed, a line the mean."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -113,23 +122,59 @@ def plot(results: list[dict[str, str]], path: Path) -> None:
         "val_acc1": "online accuracy, %",
         "grad_norm": "gradient norm",
     }
+    colours = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
     for axis, (metric, title) in zip(axes, panels.items(), strict=False):
-        for result in results:
-            axis.plot(*read_curve(result["logs"], metric), label=VARIANTS[result["variant"]])
+        for run in runs:
+            axis.plot(*read_curve(run, metric), color=colours[run.variant], linewidth=0.9)
         axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)
-    axes[0].legend()
-    width = 0.35
-    for place, result in enumerate(results):
-        heights = [float(result["linear"]), float(result["knn"])]
-        spots = [0 + place * width, 1 + place * width]
-        bars = axes[3].bar(spots, heights, width, label=VARIANTS[result["variant"]])
-        axes[3].bar_label(bars, fmt="%.1f")
-    lowest = min(float(result[key]) for result in results for key in ("linear", "knn"))
-    axes[3].set(title="validation accuracy, %", ylim=(max(0.0, lowest - 5), 101))
-    axes[3].set_xticks([width / 2, 1 + width / 2], ["linear probe", "kNN"])
+    axes[0].legend(
+        [plt.Line2D([], [], color=colour) for colour in colours.values()], [*VARIANTS.values()]
+    )
+    names = {"linear": "linear probe", "knn": "kNN"}
+    for place, kind in enumerate(names):
+        for shift, variant in enumerate(VARIANTS):
+            values = [run.accuracies[kind] for run in runs if run.variant == variant]
+            spot, colour = place + 0.3 * shift, colours[variant]
+            axes[3].plot([spot] * len(values), values, "o", color=colour, alpha=0.7)
+            mean = statistics.mean(values)
+            axes[3].hlines(mean, spot - 0.1, spot + 0.1, color=colour)
+            axes[3].annotate(f"{mean:.1f}", (spot + 0.11, mean), va="center", fontsize=8)
+    axes[3].set(title="validation accuracy, %, by seed", xlim=(-0.3, 1.7))
+    axes[3].set_xticks([0.15, 1.15], [*names.values()])
+    axes[3].grid(alpha=0.3, axis="y")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
+
+
+def mean_and_spread(values: list[float], sign: str = "") -> str:
+    """Return mean and standard deviation of some runs."""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{sign}.1f}{spread}"
+
+
+def table(runs: list[Run]) -> str:
+    """Return accuracies by variant over the seeds, and their differences seed by seed."""
+    rows = {
+        title: {
+            kind: [run.accuracies[kind] for run in runs if run.variant == variant]
+            for kind in ("linear", "knn")
+        }
+        for variant, title in VARIANTS.items()
+    }
+    lines = [f"{'':34s} {'linear probe, %':>16s} {'kNN (k=20), %':>16s}"]
+    for title, found in rows.items():
+        shown = [mean_and_spread(values) for values in found.values()]
+        lines.append(f"{title:34s} {shown[0]:>16s} {shown[1]:>16s}")
+    without, margins = rows.values()
+    differences = [
+        mean_and_spread(
+            [one - other for one, other in zip(margins[kind], without[kind], strict=True)], "+"
+        )
+        for kind in without
+    ]
+    lines.append(f"{'difference, seed by seed':34s} {differences[0]:>16s} {differences[1]:>16s}")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -137,35 +182,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"))
     parser.add_argument("--epochs", type=int, help="of pretraining; the recipe's by default")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
     folder = arguments.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    extra = [f"max_epochs={arguments.epochs}"] if arguments.epochs else []
     began = time.perf_counter()
-    results = [pretrain_and_probe(variant, folder, extra) for variant in VARIANTS]
-    plot(results, folder / "demo.png")
-    (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    runs = pretrain_and_probe(folder, arguments.seeds, arguments.epochs)
+    plot(runs, folder / "demo.png")
+    first = [run for run in runs if run.seed == arguments.seeds[0]]
     report = folder / "report.html"
     run(
         *("-m", "solo_margins.lens", "report"),
-        *(str(Path(result["checkpoint"]).parent) for result in results),
+        *(str(Path(run.checkpoint).parent) for run in first),
         f"output={report}",
     )
-
-    print(f"\n{'':34s} {'linear probe':>12s} {'kNN (k=20)':>11s} {'pretraining':>12s}")
-    for result in results:
-        print(
-            f"{VARIANTS[result['variant']]:34s} {result['linear']:>10s} % {result['knn']:>9s} % "
-            f"{result['pretraining_seconds']:>10s} s"
-        )
-    print("One seed on 1,433 images: differences below a point or two mean nothing.")
-    for result in results:
-        print(f"\n{VARIANTS[result['variant']]}")
-        print(f"  checkpoint  {result['checkpoint']}")
-        print(f"  logs        {result['logs']}")
-    print(f"\nreport   {report}")
+    print(f"\n{table(runs)}")
+    print(
+        f"{len(arguments.seeds)} seeds on 1,433 training and 364 validation images, mean ± "
+        "standard deviation:\na difference that is not several times its spread says nothing."
+    )
+    print(f"\nruns     {folder / 'runs.jsonl'}")
+    print(f"report   {report} (seed {arguments.seeds[0]})")
     print(f"plot     {folder / 'demo.png'}")
-    print(f"results  {folder / 'results.json'}")
     print(f"It took {(time.perf_counter() - began) / 60:.1f} minutes.")
 
 

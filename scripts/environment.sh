@@ -17,6 +17,8 @@ _make_environment() {
   packages=$(_stamp_of "$project/requirements.lock")
   if [ "$(cat "$environment/.packages" 2>/dev/null)" != "$packages" ]; then
     echo "Setting up .venv: about 6 GB of packages (torch brings CUDA's), some minutes."
+    # It may be that of the environment itself, which goes now: take the one that it was made with.
+    python=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
     rm -rf "$environment"
     "$python" -m venv "$environment"
     "$environment/bin/python" -m pip install --disable-pip-version-check --upgrade \

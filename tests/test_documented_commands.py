@@ -160,9 +160,10 @@ def test_settings_of_curves_are_read(tmp_path, monkeypatch):
     for kind, *rest in of_the_lens:
         if kind == "curves":
             assert curve_figure.parse(rest).margins is not None
-        else:
-            assert kind == "report"
+        elif kind == "report":
             assert len(report.parse(rest)[0]) >= 1
+        else:
+            assert (kind, len(rest)) == ("advise", 1)
 
 
 @pytest.mark.parametrize("block", [b for b in PYTHON if b not in EVALUATING], ids=name_of)

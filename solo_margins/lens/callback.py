@@ -11,16 +11,21 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.config import setting
 from solo_margins.host.detect import HostNotFoundError, form, versions
 from solo_margins.lens import LensSettings
 from solo_margins.lens.capture import StepCapture, capture
-from solo_margins.lens.health import COLLAPSE, HealthChecks
+from solo_margins.lens.health import HealthChecks
 from solo_margins.lens.loggers import log_figure, log_observation
-from solo_margins.lens.measures import measure
+from solo_margins.lens.measures import Band, measure
 from solo_margins.lens.records import HealthWarning, Observation, Writer
 
 log = logging.getLogger("solo_margins.lens")
+
+
+def band_of(module: Any) -> Band:
+    """Return lower and upper end of the polarization's band, None if its weight is and stays 0."""
+    band = module.polarization if getattr(module, "is_polarized", False) else None
+    return band and (band.lower, band.upper)
 
 
 class Lens(pl.Callback):
@@ -51,12 +56,11 @@ class Lens(pl.Callback):
         """Start the run's file, or continue it."""
         self.interval = self.settings.interval(trainer.num_training_batches)
         self._began = time.perf_counter()
-        cfg = getattr(pl_module, "cfg", None) or DictConfig({})
-        warm_up = setting(cfg, "scheduler.warmup_epochs", 0.0)
-        self._health = HealthChecks(grace_epochs=1.0 + float(warm_up))
+        cfg = getattr(pl_module, "cfg", None)
+        cfg = cfg if isinstance(cfg, DictConfig) else DictConfig({})
+        self._health = HealthChecks(cfg)
         if trainer.is_global_zero:
-            is_config = isinstance(cfg, DictConfig)
-            settings = OmegaConf.to_container(cfg, resolve=True) if is_config else {}
+            settings = OmegaConf.to_container(cfg, resolve=True)
             header: dict[str, Any] = {"settings": settings, "every": self.interval}
             header["method"] = type(pl_module).__name__
             with suppress(HostNotFoundError):
@@ -88,19 +92,18 @@ class Lens(pl.Callback):
         if trainer.is_global_zero:
             epoch = trainer.current_epoch + index / max(1, trainer.num_training_batches)
             collapse = self._observe(trainer, pl_module, captured, epoch)
-        if self.settings.on_collapse == "stop":
-            # Every rank must stop at the same step.
-            has_collapsed = collapse is not None
-            if trainer.strategy.reduce_boolean_decision(has_collapsed, all=False):
-                self.stopped = collapse or "the lens of another rank found a collapse"
-                trainer.should_stop = True
+        # Every rank must stop at the same step.
+        if self.settings.on_collapse == "stop" and trainer.strategy.reduce_boolean_decision(
+            collapse is not None, all=False
+        ):
+            self.stopped = collapse or "the lens of another rank found a collapse"
+            trainer.should_stop = True
         self.seconds += time.perf_counter() - began + captured.seconds
 
     def _observe(self, trainer: Any, module: Any, captured: StepCapture, epoch: float) -> Any:
         """Measure, write and log; return the text of a new warning of collapse."""
-        polarization, views = getattr(module, "polarization", None), getattr(module, "num_crops", 2)
-        band = (polarization.lower, polarization.upper) if polarization else None
-        seen = self._last = measure(captured, band, views, step=self._last_step, epoch=epoch)
+        views = getattr(module, "num_crops", 2)
+        seen = self._last = measure(captured, band_of(module), views, self._last_step, epoch)
         if not captured.compared and not self.observations:
             words = "compares no cosines that the lens can see: only features are measured."
             log.warning("Lens: %s %s", type(module).__name__, words)
@@ -111,13 +114,13 @@ class Lens(pl.Callback):
         for name, text in problems:
             self._writer.add(HealthWarning(seen.step, name, text))
             log.warning("Lens, step %d: %s.", seen.step, text)
-        return next((text for name, text in problems if name in COLLAPSE), None)
+        return next((text for name, text in problems if "collapse" in name), None)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Draw the last observation for loggers that store images."""
         if self._last is not None and trainer.is_global_zero:
             began = time.perf_counter()
-            log_figure(trainer.loggers, self._last, getattr(pl_module, "polarization", None))
+            log_figure(trainer.loggers, self._last, band_of(pl_module))
             self._last = None
             self.seconds += time.perf_counter() - began
 

@@ -92,7 +92,8 @@ def _points(run: ReportedRun, of: str, name: str) -> list[Point]:
         return sorted(run.accuracies.get(name, {}).items())
     if of == "curves":
         return _curve(name, run.margins, run.temperature)
-    values = [(seen.step, getattr(seen, of).get(name)) for seen in run.lens.observations]
+    seen = [(one.step, {**one.scalars, **one.margins}) for one in run.lens.observations]
+    values = [(step, measured.get(name)) for step, measured in seen]
     return [(step, value) for step, value in values if isinstance(value, (int, float))]
 
 
@@ -105,8 +106,8 @@ def _over_runs(runs: Sequence[ReportedRun], plot: dict[str, Any]) -> go.Figure |
         if any(math.isfinite(value) for _, value in points):
             lines.append(_line(run, points, is_second=name != quantities[0]))
             temperatures.add(run.temperature)
-    if not lines or (of == "margins" and all(len(set(line.y)) == 1 for line in lines)):
-        return None  # nothing is known, or the margin is not scheduled
+    if not lines or (of == "schedules" and all(len(set(line.y)) == 1 for line in lines)):
+        return None  # nothing is known, or nothing is scheduled
     if of == "curves":
         # Lines of equal settings coincide: the lower ones are thicker and stay visible.
         for number, line in enumerate(lines):

@@ -1,94 +1,157 @@
-"""Warnings about a run's health, each once and with the setting to change."""
+"""What the measures of a run say about its settings: warnings as it trains, advice afterwards."""
 
 import math
+import re
+import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from solo_margins.lens.records import Observation
-from solo_margins.losses import Margins
+import torch
+from omegaconf import OmegaConf
 
-# Consecutive observations that must show a problem, because training starts near some of them.
-PATIENCE = {"collapse_loss": 5, "collapse_rank": 5, "collapse_angles": 5, "saturated_q": 2}
-# Problems after which lens.on_collapse=stop ends a run.
-COLLAPSE = ("collapse_loss", "collapse_rank", "collapse_angles")
+from solo_margins.config import setting
+from solo_margins.lens import records
+from solo_margins.losses.margins import FIELDS, Margins
 
-NEAR_CHANCE = 0.98  # share of log N that a loss must be above to count as chance
-LOW_RANK = 1.5
-LOST_RANK = 0.25  # share of its highest value below which an effective rank has fallen
-MERGED = 0.55  # probability that a positive is closer than a negative; 0.5 is chance
-EXPLODING = 50.0  # more than twice the largest scale that the margins paper recommends (20)
-SATURATED_ROWS = 0.9
-SILENCED_POSITIVES = 0.5
-
+LASTING = 5  # consecutive observations that must show a symptom
+MOST_LINES = 5  # of advice
+# By name, the most urgent first.
+RULES: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("rules.yaml")))
 # Values up to which a margin is not the cause of a collapse, the most likely cause first.
 HARMLESS = {"positive_scale": 1.0, "attenuation": 0.9, "angular": 0.0, "subtractive": 0.0}
+EXPLODING = RULES["exploding_scale"]["above"]["effective_scale"]
+SETTING = re.compile(r"[a-z]\w*(?:\.[a-z]\w*)+")
+Values = defaultdict[str, Any]
 
 
 @dataclass
 class HealthChecks:
-    """Checks observations in order and returns new problems.
+    """Checks observations in order, by the rules of ``rules.yaml``.
 
     Args:
-        grace_epochs: epochs at the start in which collapse is not reported.
+        cfg: the configuration of the run.
+
+    Attributes:
+        symptoms: the rules that hold as of the last observation, to their texts.
     """
 
-    grace_epochs: float = 0.0
-    _warned: set[str] = field(default_factory=set)
-    _in_a_row: dict[str, int] = field(default_factory=dict)
-    _highest_rank: float = 0.0
+    cfg: Any = field(default_factory=OmegaConf.create)
+    symptoms: dict[str, str] = field(default_factory=dict, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
+    _in_a_row: dict[str, int] = field(default_factory=dict, init=False)
+    _past: dict[str, float] = field(default_factory=dict, init=False)
 
-    def check(self, seen: Observation) -> list[tuple[str, str]]:
-        """Return name and text of every new problem."""
-        self._highest_rank = max(self._highest_rank, seen.scalars.get("effective_rank", 0.0))
-        problems = self._problems(seen)
-        if seen.epoch < self.grace_epochs:
-            problems = {name: text for name, text in problems.items() if name not in COLLAPSE}
-        self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in problems}
-        new = [
-            (name, text)
-            for name, text in problems.items()
-            if self._in_a_row[name] >= PATIENCE.get(name, 1) and name not in self._warned
-        ]
-        self._warned.update(name for name, _ in new)
+    def check(self, seen: records.Observation) -> list[tuple[str, str]]:
+        """Return name and text of every new warning."""
+        is_warm = seen.epoch >= 1.0 + float(setting(self.cfg, "scheduler.warmup_epochs", 0.0))
+        values = self._values(seen, is_warm)
+        self._in_a_row = {
+            name: self._in_a_row.get(name, 0) + 1
+            for name, rule in RULES.items()
+            if (is_warm or "at_once" in rule) and _holds(rule, values)
+        }
+        self.symptoms = {
+            name: self._filled(RULES[name]["text"], values)
+            for name, times in self._in_a_row.items()
+            if times >= LASTING or "at_once" in RULES[name]
+        }
+        warnings = [name for name in self.symptoms if "warns" in RULES[name]]
+        new = [(name, self.symptoms[name]) for name in warnings if name not in self._warned]
+        self._warned.update(warnings)
         return new
 
-    def _problems(self, seen: Observation) -> dict[str, str]:
-        """Return the problems of a batch by name; numbers may be absent or NaN."""
-        scalars, margins = defaultdict(lambda: math.nan, seen.scalars), Margins(**seen.margins)
-        loss, chance, rank = scalars["loss"], scalars["chance_loss"], scalars["effective_rank"]
-        separation, scale = scalars["angle_separation"], scalars["effective_scale"]
-        saturated, silenced = scalars["saturated_q"], scalars["silenced_positives"]
-        # With a margin the loss at chance is higher than log N.
-        is_at_chance = loss > NEAR_CHANCE * chance and not (margins.angular or margins.subtractive)
-        images = f"{math.exp(chance):.0f}"
+    def _values(self, seen: records.Observation, is_warm: bool) -> Values:
+        r"""Return what rules ask for: margins, measures and what follows from them.
 
-        def now(name: str) -> str:
-            return f"method_kwargs.margins.{name} (now {getattr(margins, name):g})"
+        ===================  ======================================================================
+        ``nonfinite``        how many ``observations`` hold a number that is not finite
+        ``chance_share``     the loss as a share of log N, without margins in the logits
+        ``rank_share``       the effective rank as a share of its highest value, or of 6
+        ``gain``             (1 − αq)/(1 − q), what α = 1 would multiply the pull by
+        ``factor``           1/(1 − αq), what attenuation multiplies gradients by
+        ``angle_ratio``      the angle of positives over that of negatives
+        ``angle_change``     this ratio over that after the warm-up
+        ``band_change``      the share of pairs in the band over that after the warm-up
+        ===================  ======================================================================
 
-        large = [name for name, limit in HARMLESS.items() if getattr(margins, name) > limit]
-        advice = less = "lower optimizer.lr or lengthen its warm-up"
-        if large:
-            advice = less = f"lower {now(large[0])} or ramp it up by a schedule"
-        if margins.attenuation > 0.0 and margins.positive_scale <= EXPLODING:
-            less = f"lower {now('attenuation')}"
-        problems = {
-            "collapse_loss": is_at_chance
-            and f"the loss is {loss:.2f}, that of guessing among {images} images "
-            f"(log {images} = {chance:.2f}): {advice}",
-            "collapse_rank": (rank < LOW_RANK or rank < LOST_RANK * self._highest_rank)
-            and f"the effective rank of the features is {rank:.1f}, after "
-            f"{self._highest_rank:.1f} at its highest: {advice}",
-            "collapse_angles": separation < MERGED
-            and "positive and negative angles have merged (a positive is closer with probability "
-            f"{separation:.2f}): {advice}",
-            "exploding_scale": scale > EXPLODING
-            and f"margins multiply the gradient of positives by {scale:.0f}: {less}",
-            # An attenuation of 1 keeps the gradient alive at saturation.
-            "saturated_q": (saturated >= SATURATED_ROWS and margins.attenuation < 1.0)
-            and f"q is above 0.99 in {saturated:.0%} of the rows, whose gradient vanishes: raise "
-            f"{now('attenuation')} or method_kwargs.temperature",
-            "silenced_positives": silenced > SILENCED_POSITIVES
-            and f"the curve leaves {silenced:.0%} of the positives less than a tenth of their "
-            f"gradient: raise {now('curvature')}",
-        }
-        return {name: text for name, text in problems.items() if text}
+        What there is none of is NaN, of which no comparison holds.
+        """
+        past, known = self._past, seen.margins.keys() & FIELDS  # other versions have other fields
+        margins = Margins(**{name: seen.margins[name] for name in known})
+        v: Values = defaultdict(lambda: math.nan, {**asdict(margins), **seen.scalars})
+        is_finite = all(map(math.isfinite, seen.scalars.values()))
+        v["angle_ratio"] = _ratio(v["positive_angle"], v["negative_angle"])
+        past["observations"] = past.get("observations", 0) + 1
+        past["nonfinite"] = past.get("nonfinite", 0) + (not is_finite)
+        for name in {"effective_rank", "pairs_in_band"} & seen.scalars.keys():
+            past[f"highest_{name}"] = max(past.get(f"highest_{name}", 0.0), v[name])
+        for name in ("angle_ratio", "pairs_in_band") if is_warm else ():
+            past.setdefault(f"earlier_{name}", v[name])
+        v.update(past)
+        left, is_margined = 1.0 - v["attenuation"] * v["q"], margins.angular or margins.subtractive
+        v.update(
+            images=math.exp(v["chance_loss"]),
+            chance_share=math.nan if is_margined else _ratio(v["loss"], v["chance_loss"]),
+            rank_share=_ratio(v["effective_rank"], max(v["highest_effective_rank"], 6.0)),
+            gain=_ratio(left, 1.0 - v["q"]),
+            factor=_ratio(1.0, left),
+            push_over_pull=_ratio(v["push"], v["pull"]),
+            degrees=math.degrees(v["positive_angle"]),
+            angle_change=_ratio(v["angle_ratio"], v["earlier_angle_ratio"]),
+            band_change=_ratio(v["pairs_in_band"], v["earlier_pairs_in_band"]),
+        )
+        v["calm"] = "lower optimizer.lr or raise scheduler.warmup_epochs"
+        if large := [name for name, limit in HARMLESS.items() if v[name] > limit]:
+            ramp = "or ramp it up by method_kwargs.schedules"
+            v["calm"] = f"lower method_kwargs.margins.{large[0]} {ramp}"
+        is_attenuated = margins.attenuation > 0.0 and margins.positive_scale <= EXPLODING
+        v["weaker"] = "lower method_kwargs.margins.attenuation" if is_attenuated else v["calm"]
+        weight = margins.angle_weight(torch.tensor(v["positive_angle"])) / margins.positive_scale
+        scale = "method_kwargs.margins.positive_scale" if "q" in seen.scalars else "optimizer.lr"
+        v["stronger"] = f"raise {'method_kwargs.margins.curvature' if weight < 0.5 else scale}"
+        return v
+
+    def _filled(self, text: str, values: Values) -> str:
+        """Return a rule's text with the measures and the present value of each setting."""
+
+        def now(key: re.Match[str]) -> str:
+            # Margins and temperature may be scheduled: those of the observation.
+            value = values.get(key[0].rpartition(".")[2], setting(self.cfg, key[0]))
+            return f"{key[0]} (now {value:g})" if isinstance(value, (int, float)) else key[0]
+
+        return SETTING.sub(now, text.format_map(values))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.inf
+
+
+def _holds(rule: dict[str, Any], values: Values) -> bool:
+    above, below = rule.get("above", {}).items(), rule.get("below", {}).items()
+    is_above = all(values[name] > limit for name, limit in above)
+    return is_above and all(values[name] < limit for name, limit in below)
+
+
+def advise(arguments: Sequence[str]) -> str:
+    """Return advice on a run from what the lens recorded of it: one to five lines.
+
+    Raises:
+        ValueError: not one run is named, or the lens recorded nothing of it.
+    """
+    if len(arguments) != 1:
+        raise ValueError("Name the folder of one run: advise RUN.")
+    file = Path(arguments[0]) / records.FILE
+    run = records.read(file.parent) if file.is_file() else records.LensRun()
+    if not run.observations:
+        raise ValueError(f"{file} has no observations: advice needs a run with lens.enabled=true.")
+    for problem in run.problems:
+        print(problem, file=sys.stderr)
+    settings = run.header.get("settings")
+    checks = HealthChecks(OmegaConf.create(settings if isinstance(settings, dict) else {}))
+    for seen in run.observations:
+        checks.check(seen)
+    lines = [f"{text[0].upper()}{text[1:]}." for text in checks.symptoms.values()]
+    return "\n".join(lines[:MOST_LINES]) or "Nothing to advise."

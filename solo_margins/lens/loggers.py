@@ -46,7 +46,7 @@ def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> N
                 shares = numpy.array(histogram.counts) / max(1, histogram.total)
                 axis.stairs(shares, unit * numpy.array(histogram.edges), fill=True, alpha=0.5)
         if band is not None:
-            axes[-1].axvspan(band.lower, band.upper, alpha=0.2)
+            axes[-1].axvspan(*band, alpha=0.2)
         if _kind(logger) == "TensorBoardLogger":
             logger.experiment.add_figure("lens/angles", figure, global_step=seen.step)
         else:

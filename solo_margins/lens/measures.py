@@ -1,25 +1,26 @@
 """Measures one batch: numbers and histograms.
 
-==========================================  =======================================================
-``loss``                                    mean of the rows' losses, before any factor
-``chance_loss``                             the loss of guessing, log N, without margins
-``loss_positive``, ``loss_negative``        its two parts: −z' of the positives, and the rest
-``positive_angle``, ``negative_angle``      mean angles in radians
-``angle_separation``                        probability that a positive is closer than a negative
-``q``                                       mean probability of the positives, with margins
-``saturated_q``                             share of rows with q above 0.99
-``positive_gradient_share``                 share of the gradient by angles that positives get
-``positive_gradient_share_without_margins`` the same for the same vectors without margins
-``effective_scale``                         gradient of positives with margins over that without
-``effective_scale_negatives``               gradient of negatives with margins over that without
-``silenced_positives``                      share of positives that the curve leaves < 0.1 of s
-``alignment``, ``uniformity``               Wang & Isola, 2020: mean ‖u−v‖² of positives, and
-                                            log mean exp(−2‖u−v‖²) of all pairs of projections
-``effective_rank``, ``feature_width``       exp of the entropy of the singular values of the
-                                            backbone's features, and its largest possible value
-``polarization_loss``, ``pairs_in_band``    the regulariser on the projections, and the share of
-                                            pairs in its band
-==========================================  =======================================================
+========================================  =========================================================
+``loss``                                  mean of the rows' losses, before any factor
+``chance_loss``                           the loss of guessing, log N, without margins
+``loss_positive``, ``loss_negative``      its two parts: −z' of the positives, and the rest
+``positive_angle``, ``negative_angle``    mean angles in radians
+``angle_separation``                      probability that a positive is closer than a negative
+``q``                                     mean probability of the positives, with margins
+``saturated_q``                           share of rows with q above 0.99
+``temperature``                           τ of the step, where there are negatives
+``pull``, ``push``                        how strongly positives attract a row's vector and how
+                                          strongly negatives repel it, margins included
+``effective_scale``                       pull with margins over that without
+``effective_scale_negatives``             push with margins over that without
+``silenced_positives``                    share of positives that the curve leaves < 0.1 of s
+``alignment``, ``uniformity``             Wang & Isola, 2020: mean ‖u−v‖² of positives, and
+                                          log mean exp(−2‖u−v‖²) of all pairs of projections
+``effective_rank``, ``feature_width``     exp of the entropy of the singular values of the
+                                          backbone's features, and its largest possible value
+``polarization_loss``, ``pairs_in_band``  the regulariser on the projections, and the share of
+                                          pairs in its band
+========================================  =========================================================
 """
 
 import math
@@ -46,7 +47,7 @@ MOST_PAIRS = 2**21
 SATURATED = 0.99
 SILENCED = 0.1
 # What is measured of rows and pairs, but not averaged.
-NOT_AVERAGED = ("positive", "negative", "positive_plain", "negative_plain", "curve", "candidates")
+NOT_AVERAGED = ("pull_plain", "push_plain", "candidates")
 Band = tuple[float, float] | None
 # Histograms of measured pairs and rows, which begin at 0, and where they end.
 HIGHEST = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
@@ -68,7 +69,7 @@ def measure(
     """
     seen = Observation(step, epoch, scalars={})
     if captured.compared:
-        _add_gradients(seen, captured)
+        _add_comparisons(seen, captured)
     if captured.projections:
         projections = _evenly(torch.cat(captured.projections[-views:]), MAX_ROWS)
         _add_distances(seen, projections, band)
@@ -86,9 +87,9 @@ def _evenly(vectors: Tensor, rows: int) -> Tensor:
     return vectors[indices.round().long()]
 
 
-def _add_gradients(seen: Observation, captured: StepCapture) -> None:
+def _add_comparisons(seen: Observation, captured: StepCapture) -> None:
     share = max(1, MAX_ROWS // len(captured.compared))
-    parts = [angle_gradients(one, share) for one in captured.compared]
+    parts = [row_measures(one, share) for one in captured.compared]
     joined = {name: torch.cat([part[name].reshape(-1) for part in parts]) for name in parts[0]}
     for name, values in joined.items():
         if name not in NOT_AVERAGED and len(values):
@@ -98,39 +99,41 @@ def _add_gradients(seen: Observation, captured: StepCapture) -> None:
     if {"positive_angle", "negative_angle"} <= seen.histograms.keys():
         angles = joined["positive_angle"], joined["negative_angle"]
         seen.scalars["angle_separation"] = separation(*angles)
-    total = {name: values.sum().item() for name, values in joined.items()}
-    plain, plain_negative = total["positive_plain"], total["negative_plain"]
-    for name, part, whole in (
-        ("positive_gradient_share", total["positive"], total["positive"] + total["negative"]),
-        ("positive_gradient_share_without_margins", plain, plain + plain_negative),
-        ("effective_scale", total["positive"], plain),
-        ("effective_scale_negatives", total["negative"], plain_negative),
-    ):
-        if whole > 0.0:
-            seen.scalars[name] = part / whole
-    last, candidates = captured.compared[-1], joined["candidates"][-1].item()
-    margins = last.margins if isinstance(last, CapturedPairs) else last.spec.margins
-    seen.margins.update(asdict(margins))
-    if candidates > 1:
+    for name, side in (("effective_scale", "pull"), ("effective_scale_negatives", "push")):
+        without_margins = joined[f"{side}_plain"].sum().item()
+        if without_margins > 0.0:
+            seen.scalars[name] = joined[side].sum().item() / without_margins
+    last: Any = captured.compared[-1]
+    seen.margins.update(asdict(getattr(last, "spec", last).margins))
+    if (candidates := joined["candidates"][-1].item()) > 1:
         seen.scalars["chance_loss"] = math.log(candidates)
+        seen.scalars["temperature"] = float(last.spec.temperature)
 
 
-def angle_gradients(captured: Captured, max_rows: int) -> dict[str, Tensor]:
-    r"""Return angles and the size of a row's gradient by each of them, not averaged over rows.
+def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
+    r"""Return what is measured of rows and pairs, not averaged.
 
-    They are those of the loss in its plain form, by autograd. By Eq. 10–21 of the margins paper the
-    gradient of a positive is :math:`w_{il} (1 - q') \sin(\theta + m_1)/\tau` and that of a
-    negative :math:`q_{ij} \sin\theta/\tau`, times what attenuation adds.
+    The gradient by a row's own vector :math:`u_i` has two parts, which are vectors in its tangent
+    plane. In units of 1/τ their lengths are
+
+    .. math::
+        P_i = \tau \Big\| \sum_{j\ \mathrm{positive}}
+            \frac{\partial L_i}{\partial \cos\theta_{ij}} (v_j - \cos\theta_{ij} u_i) \Big\|,
+        \qquad
+        N_i = \tau \Big\| \sum_{j\ \mathrm{negative}}
+            \frac{\partial L_i}{\partial \cos\theta_{ij}} (v_j - \cos\theta_{ij} u_i) \Big\|,
+
+    without margins :math:`P_i = (1 - q_{il}) \sin\theta_{il}` for one positive. The derivatives
+    are those of the loss in its plain form, by autograd, with all margins.
 
     Only the first rows that a loss compared are measured, against all of their columns. With N rows
     that have a positive, P positives and K other pairs the result has
 
     - ``positive_angle`` (P,) and ``negative_angle`` (K,), also of pairs that a loss leaves out;
-    - ``positive`` (P,), the gradients with margins, and ``negative`` (K,);
-    - ``positive_plain`` and ``negative_plain``, those of the same vectors without margins;
+    - ``pull`` (N,) and ``push`` (N,); the latter is empty where there are no negatives;
+    - ``pull_plain`` and ``push_plain``, those of the same vectors without margins;
     - ``loss`` (N,), and ``loss_positive`` (N,), −z' of the positives, which the loss lowers;
     - ``q`` (N,), the probability of the positives; empty where there are no negatives;
-    - ``curve`` (P,), what the curve leaves of the gradient of each positive;
     - ``loss_negative``, ``alignment``, ``saturated_q`` and ``silenced_positives`` of each;
     - ``candidates`` (), the number of vectors among which a row's positive is to be found; 1 where
       there are no negatives.
@@ -149,38 +152,39 @@ def angle_gradients(captured: Captured, max_rows: int) -> dict[str, Tensor]:
     is_negative &= has_positive.unsqueeze(1)
 
     dtype = torch.float32 if rows.device.type == "mps" else torch.float64
-    cosine = rows.to(dtype) @ columns.to(dtype).t()
+    rows, columns = rows.to(dtype), columns.to(dtype)
+    cosine = rows @ columns.t()
     sine = (1.0 - cosine.square()).clamp_min(0.0).sqrt()
-    by_angle = []
-    for margins in (Margins(), spec.margins):
+    candidates = is_negative.sum(dim=1).max() * bool(spec.negatives_weight) + 1
+    compared = slice(None if candidates > 1 else 0)  # of rows, what exists with negatives alone
+    measured: dict[str, Tensor] = {}
+    for name, margins in (("_plain", Margins()), ("", spec.margins)):
         with torch.enable_grad():
             leaf = cosine.detach().requires_grad_()
             loss = row_losses(leaf, is_positive, is_negative, replace(spec, margins=margins))
             (by_cosine,) = torch.autograd.grad(loss.sum(), leaf)
-        by_angle.append((by_cosine * sine).abs())
-    plain, changed = by_angle
+        for side, pairs in (("pull", is_positive), ("push", is_negative)):
+            force = (spec.temperature * by_cosine * pairs) @ columns
+            force -= (force * rows).sum(dim=1, keepdim=True) * rows
+            measured[side + name] = force.norm(dim=1)[has_positive]
+        measured["push" + name] = measured["push" + name][compared]
     loss = loss.detach()[has_positive]
     angle = cosine.clamp(-1.0, 1.0).acos()
     positive_angle = angle[is_positive]
     curve = spec.margins.angle_weight(positive_angle) / spec.margins.positive_scale
     logits = spec.margins.similarity(cosine, sine) / spec.temperature
     log_positives = logits.masked_fill(~is_positive, -torch.inf).logsumexp(dim=1)[has_positive]
-    candidates = is_negative.sum(dim=1).max() * bool(spec.negatives_weight) + 1
-    q = (-loss).exp().clamp(0.0, 1.0)[: None if candidates > 1 else 0]
+    q = (-loss).exp().clamp(0.0, 1.0)[compared]
     return {
+        **measured,
         "positive_angle": positive_angle,
         "negative_angle": angle[is_negative],
-        "positive": changed[is_positive],
-        "negative": changed[is_negative],
-        "positive_plain": plain[is_positive],
-        "negative_plain": plain[is_negative],
         "loss": loss,
         "loss_positive": -log_positives,
         "loss_negative": loss + log_positives,
         "alignment": 2.0 - 2.0 * positive_angle.cos(),
         "q": q,
         "saturated_q": q > SATURATED,
-        "curve": curve,
         "silenced_positives": curve < SILENCED,
         "candidates": candidates,
     }

@@ -67,15 +67,14 @@ class ReportedRun:
 
     @property
     def temperature(self) -> float:
-        """τ of the loss; 0 where it has no negatives."""
-        return self.number("temperature") or 0.0
+        """τ of the loss, the last one where it is scheduled; 0 where it has no negatives."""
+        last = self.lens.observations[-1].scalars if self.lens.observations else {}
+        return last.get("temperature") or self.number("temperature") or 0.0
 
     def band(self) -> tuple[float, float] | None:
         """Return the polarization band, None if the run has none."""
         band: Any = self.number("polarization.lower"), self.number("polarization.upper")
-        # A scheduled weight may start at 0.
-        penalised = any(seen.scalars.get("polarization_loss") for seen in self.lens.observations)
-        is_on = penalised or self.number("polarization.weight")
+        is_on = any("pairs_in_band" in seen.scalars for seen in self.lens.observations)
         return band if is_on and None not in band else None
 
 

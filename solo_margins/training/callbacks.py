@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.cli import show_warnings, user_errors
+from solo_margins.cli import SetupError, show_warnings, user_errors
 from solo_margins.config import read, setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.data.deterministic import EPOCH, STEP, derive_seed, seed_cpu
@@ -45,6 +45,12 @@ def run_callbacks(module: Any) -> list[Any]:
         with user_errors():
             data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         trainer._data_connector.attach_datamodule(module, data)
+    elif setting(cfg, "data.format") == "tensors" and not is_our_recipe:
+        # solo-learn would read the images with PIL without a word.
+        raise SetupError(
+            "data.format=tensors is read by solo-margins' recipes and its main_pretrain.py: run "
+            "this configuration there, or use data.format=image_folder."
+        )
     if is_our_method:
         callbacks.append(MarginRunCheck())
     if is_our_method or is_our_recipe:

@@ -11,9 +11,10 @@ from method_parents import PARENTS, needs
 from solo_margins import host, training
 from solo_margins.cli import TrainingStopped
 from solo_margins.lens import LensSettings, records
-from solo_margins.lens.callback import Lens
+from solo_margins.lens.callback import Lens, band_of
+from solo_margins.lens.runs import load_runs
 
-ANGLES = {"positive_angle", "negative_angle", "positive_gradient_share", "effective_scale"}
+ANGLES = {"positive_angle", "negative_angle", "pull", "effective_scale"}
 EVERY_STEP = LensSettings(enabled=True, every=1)
 WITHOUT_NEGATIVES = {"byol", "simsiam", "nnsiam", "nnbyol", "wmse"}
 
@@ -62,7 +63,8 @@ def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
     assert seen.scalars.keys() >= ANGLES
     assert seen.scalars["effective_scale"] == pytest.approx(1.0)
     parent = PARENTS.get(any_method, (any_method,))[0]
-    assert ("q" in seen.scalars) == (parent not in WITHOUT_NEGATIVES)
+    for name in ("q", "push", "temperature"):
+        assert (name in seen.scalars) == (parent not in WITHOUT_NEGATIVES)
     assert all(math.isfinite(value) for value in seen.scalars.values())
 
 
@@ -101,6 +103,31 @@ def test_margins_of_each_step_are_kept(fitted):
     assert shown == pytest.approx(scales)
     assert run.header["settings"]["method"] == "mocov3_margin"
     assert run.header["versions"]["torch"]
+
+
+def test_temperature_of_each_step_is_kept(fitted):
+    _, run = fitted("simclr_margin", "method_kwargs.temperature=0.35")
+    assert [seen.scalars["temperature"] for seen in run.observations] == pytest.approx([0.35] * 3)
+
+
+RAMP = "method_kwargs.schedules.polarization_weight={kind: linear, from: 0, to: 4, epochs: 1}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_on"),
+    [
+        (["method_kwargs.polarization.weight=0"], False),
+        (["method_kwargs.polarization.weight=2"], True),
+        (["method_kwargs.polarization.weight=0", RAMP], True),
+    ],
+)
+def test_polarization_is_measured_where_there_is_a_penalty(fitted, tmp_path, settings, is_on):
+    model, run = fitted("simclr_margin", *settings, limit_train_batches=1)
+    assert ("pairs_in_band" in run.observations[0].scalars) == is_on
+    band = model.polarization.lower, model.polarization.upper
+    assert band_of(model) == (band if is_on else None)
+    [reported], _ = load_runs([tmp_path / "lens-simclr_margin-True"])
+    assert reported.band() == (band if is_on else None)
 
 
 def test_batches_of_one_step_are_looked_at_once(fitted):

@@ -8,7 +8,7 @@ import torch
 
 from solo_margins.cli import SetupError, run_cli
 from solo_margins.lens import curves
-from solo_margins.lens.__main__ import main
+from solo_margins.lens.__main__ import COMMANDS, main
 from solo_margins.losses import Margins
 
 figure = pytest.importorskip("solo_margins.lens.curve_figure", reason="matplotlib is missing")
@@ -76,14 +76,28 @@ def test_the_ends_of_the_range_are_drawn(tmp_path):
     assert "no gradient to multiply" in (tmp_path / "ends.svg").read_text()
 
 
-@pytest.mark.parametrize("arguments", [[], ["draw"], ["--help"]])
-def test_the_program_says_how_it_is_used(arguments, capsys):
+@pytest.mark.parametrize("arguments", [[], ["draw"]])
+def test_the_program_says_which_commands_it_has(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         run_cli(main, arguments)
     assert ended.value.code == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("Error: Choose a command: python -m solo_margins.lens curves")
+    assert line.startswith("Error: Choose a command, curves, report or advise")
     assert all(repr(argument) in line for argument in arguments)
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_explains_itself(option, capsys):
+    main([option])
+    everything = capsys.readouterr().out
+    for command in COMMANDS:
+        main([command, option])
+        part = capsys.readouterr().out
+        assert part.startswith(f"python -m solo_margins.lens {command}")
+        assert part in everything
+        assert len([line for line in part.splitlines() if "-m solo_margins.lens" in line]) == 1
+        if command == "curves":
+            assert all(key.removeprefix("margins.") in part for key in figure.KEYS)
 
 
 @pytest.mark.parametrize(

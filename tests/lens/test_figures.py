@@ -23,7 +23,7 @@ def test_everything_is_shown(tmp_path):
         "Validation accuracy, online classifier",
         "Validation accuracy, kNN",
         HISTOGRAMS,
-        "Share of the gradient that positives get",
+        "Pull and push",
         "Effective scale",
         "Silenced positives",
         "Saturated rows",
@@ -41,7 +41,7 @@ def test_everything_is_shown(tmp_path):
         "Gradient of a positive by its angle",
         "Attenuation",
     ]
-    assert len(shown["Share of the gradient that positives get"].data) == 4
+    assert len(shown["Pull and push"].data) == 4
     assert [line.name for line in shown["Alignment"].data] == ["one", "two"]
     assert [band.x0 for band in shown[HISTOGRAMS].layout.shapes] == [0.2]
 
@@ -127,3 +127,11 @@ def test_a_scheduled_margin_is_drawn(tmp_path):
     shown = plots(tmp_path)
     assert list(shown["Angular margin"].data[0].y) == [0.0, 0.1, 0.2]
     assert "Curvature" not in shown
+    assert "Temperature" not in shown
+
+
+def test_a_scheduled_temperature_is_drawn_and_curves_are_of_the_last(tmp_path):
+    write_lens(tmp_path, [observation(n, 0.0, temperature=t) for n, t in enumerate((0.5, 0.1))])
+    shown = plots(tmp_path)
+    assert list(shown["Temperature"].data[0].y) == [0.5, 0.1]
+    assert max(shown["Gradient of a positive by its angle"].data[-1].y) == pytest.approx(0.5 / 0.1)

@@ -227,8 +227,9 @@ def test_processes_share_the_batches_of_one(config, format_):
     ):
         assert indexes[0::2] == left
         assert indexes[1::2] == right
-        assert torch.equal(views[:, 0::2], left_views)
-        assert torch.equal(views[:, 1::2], right_views)
+        # Products of matrices may round in another order in batches of another size.
+        torch.testing.assert_close(views[:, 0::2], left_views, rtol=0, atol=1e-5)
+        torch.testing.assert_close(views[:, 1::2], right_views, rtol=0, atol=1e-5)
 
 
 KILLS = 3

@@ -251,6 +251,12 @@ def test_a_method_of_ours_in_a_users_own_configuration(start, finish, own, tmp_p
     assert "Checkpointer" not in callbacks.split()
 
 
+def test_images_in_memory_are_not_silently_read_by_solo_learn(start, finish, own):
+    run = finish(start(PRETRAIN, *own, "method=mocov3_margin", "data.format=tensors"))
+    assert run.code == 1
+    assert "data.format=tensors is read by solo-margins' recipes" in run.err
+
+
 @pytest.mark.full
 def test_two_ranks_share_one_folder(start, finish, tmp_path):
     together = ["devices=2", "strategy=ddp", "max_epochs=2"]

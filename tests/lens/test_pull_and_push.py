@@ -1,4 +1,4 @@
-"""The gradients that the lens shows are those that the losses have."""
+"""Pull and push that the lens shows are those of the losses' gradients."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from naive_losses import naive_curve
 
-from solo_margins.lens.measures import angle_gradients
+from solo_margins.lens.measures import row_measures
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
@@ -37,22 +37,40 @@ def unit(x):
     return torch.nn.functional.normalize(x, dim=1)
 
 
-def by_angle(angle, is_positive, is_negative, temperature, margins):
-    """Eq. 11, 17, 19–21 by autograd, with the angles themselves as variables."""
-    angle = angle.clone().requires_grad_()
-    shifted = torch.where(is_positive, angle + margins.angular, angle)
-    logits = (shifted.cos() - margins.subtractive * is_positive) / temperature
-    taken = torch.where(is_positive | is_negative, logits, -math.inf)
-    positive = torch.where(is_positive, logits, -math.inf).logsumexp(dim=1)
-    loss = taken.logsumexp(dim=1) - positive
-    (gradient,) = torch.autograd.grad(loss.sum(), angle)
-    q = (positive - taken.logsumexp(dim=1)).exp().detach().unsqueeze(1)
-    factor = 1 / (1 - margins.attenuation * q)
-    weight = margins.positive_scale * naive_curve(angle.detach(), margins)
-    gradient = torch.where(is_positive, gradient * weight * factor, gradient)
-    if margins.attenuation_type == "I":
-        gradient = torch.where(is_negative, gradient * factor, gradient)
-    return gradient.abs()
+def forces(rows, columns, is_positive, is_negative, temperature, margins):
+    """Eq. 11, 17, 19–21, row by row and pair by pair: the lengths of pull and push."""
+    found = []
+    for u, positives, negatives in zip(rows, is_positive, is_negative, strict=True):
+        angle = [math.acos(float((u @ v).clamp(-1, 1))) for v in columns]
+        mine = [j for j in range(len(columns)) if positives[j]]
+        others = [j for j in range(len(columns)) if negatives[j]]
+        exp = {j: math.exp(math.cos(angle[j]) / temperature) for j in others}
+        for j in mine:
+            shifted = math.cos(angle[j] + margins.angular) - margins.subtractive
+            exp[j] = math.exp(shifted / temperature)
+        if not mine:
+            continue
+        q = sum(exp[j] for j in mine) / sum(exp.values())
+        factor = 1 / (1 - margins.attenuation * q)
+        pull, push = torch.zeros_like(u), torch.zeros_like(u)
+        for j in mine:
+            share = exp[j] / sum(exp[k] for k in mine)
+            slope = math.sin(angle[j] + margins.angular) / math.sin(angle[j])
+            weight = margins.positive_scale * naive_curve(u.new_tensor(angle[j]), margins).item()
+            tangent = columns[j] - math.cos(angle[j]) * u
+            pull += share * (1 - q) * slope * weight * factor * tangent
+        for j in others:
+            by_row = factor if margins.attenuation_type == "I" else 1.0
+            push += exp[j] / sum(exp.values()) * by_row * (columns[j] - math.cos(angle[j]) * u)
+        found.append((pull.norm(), push.norm()))
+    return (torch.stack(side) for side in zip(*found, strict=True))
+
+
+def check_forces(found, *pairs, margins):
+    for suffix, one in (("", margins), ("_plain", Margins())):
+        pull, push = forces(*pairs, one)
+        torch.testing.assert_close(found[f"pull{suffix}"], pull)
+        torch.testing.assert_close(found[f"push{suffix}"], push)
 
 
 @pytest.mark.parametrize("margins", SETTINGS, ids=str)
@@ -61,15 +79,10 @@ def test_query_and_key(margins):
     with capture() as seen:
         loss = mocov3_margin_loss_func(query, key, 0.3, margins)
     [one] = seen
-    found = angle_gradients(one, max_rows=9)
+    found = row_measures(one, max_rows=9)
     angle = (unit(query) @ unit(key).t()).acos()
     eye = torch.eye(9, dtype=torch.bool)
-    expected = by_angle(angle, eye, ~eye, 0.3, margins)
-    plain = by_angle(angle, eye, ~eye, 0.3, Margins())
-    torch.testing.assert_close(found["positive"], expected.diagonal())
-    torch.testing.assert_close(found["positive_plain"], plain.diagonal())
-    torch.testing.assert_close(found["negative"].sum(), expected[~eye].sum())
-    torch.testing.assert_close(found["negative_plain"].sum(), plain[~eye].sum())
+    check_forces(found, unit(query), unit(key), eye, ~eye, 0.3, margins=margins)
     torch.testing.assert_close(found["positive_angle"], angle.diagonal())
     torch.testing.assert_close(found["negative_angle"], angle[~eye])
     torch.testing.assert_close(found["loss"].mean() * 2 * 0.3, loss)
@@ -81,14 +94,11 @@ def test_three_views_of_every_image(margins):
     z, ids = vectors(12), torch.arange(4).repeat(3)
     with capture() as seen:
         loss = simclr_margin_loss_func(z, ids, 0.4, margins)
-    found = angle_gradients(seen[0], max_rows=100)
-    angle = (unit(z) @ unit(z).t()).clamp(-1, 1).acos()
+    found = row_measures(seen[0], max_rows=100)
     own = torch.eye(12, dtype=torch.bool)
     is_positive = (ids.unsqueeze(0) == ids.unsqueeze(1)) & ~own
     is_negative = ~is_positive & ~own
-    expected = by_angle(angle, is_positive, is_negative, 0.4, margins)
-    torch.testing.assert_close(found["positive"].sum(), expected[is_positive].sum())
-    torch.testing.assert_close(found["negative"].sum(), expected[is_negative].sum())
+    check_forces(found, unit(z), unit(z), is_positive, is_negative, 0.4, margins=margins)
     torch.testing.assert_close(found["loss"].mean(), loss)
     assert found["candidates"] == 10
 
@@ -97,8 +107,8 @@ def test_only_the_first_rows_are_looked_at():
     query, key = vectors(9), vectors(9, seed=1)
     with capture() as seen:
         mocov3_margin_loss_func(query, key, 0.3)
-    whole, part = angle_gradients(seen[0], 9), angle_gradients(seen[0], 4)
-    torch.testing.assert_close(part["positive"], whole["positive"][:4])
+    whole, part = row_measures(seen[0], 9), row_measures(seen[0], 4)
+    torch.testing.assert_close(part["pull"], whole["pull"][:4])
     torch.testing.assert_close(part["q"], whole["q"][:4])
     assert part["candidates"] == 9  # against all of the keys
 
@@ -107,23 +117,25 @@ def test_a_queue_is_looked_at_as_a_whole():
     query, key, queue = vectors(5), vectors(5, seed=1), vectors(6, 5000, seed=2)
     with capture() as seen:
         loss = mocov2plus_margin_loss_func(query, key, queue, 0.5)
-    found = angle_gradients(seen[0], 5)
+    found = row_measures(seen[0], 5)
     torch.testing.assert_close(found["loss"].mean(), loss)
     assert found["candidates"] == 5001
-    angle = (unit(query) @ unit(queue.t()).t()).acos()
-    logits = angle.cos() / 0.5
+    logits = unit(query) @ unit(queue.t()).t() / 0.5
     positive = (unit(query) * unit(key)).sum(dim=1) / 0.5
     whole = torch.logaddexp(positive, logits.logsumexp(dim=1))
-    expected = ((logits - whole.unsqueeze(1)).exp() * angle.sin() / 0.5).sum()
-    torch.testing.assert_close(found["negative"].sum(), expected)
+    pushed = (logits - whole.unsqueeze(1)).exp() @ unit(queue.t())
+    pushed -= (pushed * unit(query)).sum(dim=1, keepdim=True) * unit(query)
+    torch.testing.assert_close(found["push"], pushed.norm(dim=1))
+    sine = (positive * 0.5).acos().sin()
+    torch.testing.assert_close(found["pull"], (1 - (positive - whole).exp()) * sine)
 
 
 def test_labels_without_a_partner_count_for_nothing():
     z, ids = vectors(5), torch.tensor([0, 0, 1, 2, 3])
     with capture() as seen:
         loss = simclr_margin_loss_func(z, ids, 0.4)
-    found = angle_gradients(seen[0], 5)
-    assert len(found["positive"]) == len(found["loss"]) == len(found["q"]) == 2
+    found = row_measures(seen[0], 5)
+    assert len(found["pull"]) == len(found["push"]) == len(found["loss"]) == len(found["q"]) == 2
     torch.testing.assert_close(found["loss"].mean(), loss)
 
 
@@ -135,11 +147,10 @@ def test_labels_without_a_partner_count_for_nothing():
     ],
 )
 def test_corrected_negatives(loss_func, settings):
-    """The gradient by a vector is made of those by its angles: compare their total effect."""
     z, ids = unit(vectors(10)).requires_grad_(), torch.arange(5).repeat(2)
     with capture() as seen:
         loss = loss_func(z, ids, 0.5, **settings)
-    found = angle_gradients(seen[0], 10)
+    found = row_measures(seen[0], 10)
     torch.testing.assert_close(found["loss"].mean(), loss.detach())
     eye = torch.eye(10, dtype=torch.bool)
     is_positive = (ids.unsqueeze(0) == ids.unsqueeze(1)) & ~eye
@@ -159,9 +170,23 @@ def test_corrected_negatives(loss_func, settings):
     corrected = corrected.clamp_min(count * math.exp(-1 / 0.5))
     total = -(positive - (positive.exp() + corrected).log())
     (gradient,) = torch.autograd.grad(total.sum(), cosine)
-    by_angle_size = gradient.abs() * (1 - cosine.detach().square()).clamp_min(0).sqrt()
-    torch.testing.assert_close(found["positive"].sum(), by_angle_size[is_positive].sum())
-    torch.testing.assert_close(found["negative"].sum(), by_angle_size[~is_positive & ~eye].sum())
+    vectors_of = {"pull": is_positive, "push": ~is_positive & ~eye}
+    for side, pairs in vectors_of.items():
+        force = 0.5 * torch.where(pairs, gradient, 0.0) @ z.detach()
+        force -= (force * z.detach()).sum(dim=1, keepdim=True) * z.detach()
+        torch.testing.assert_close(found[side], force.norm(dim=1))
+
+
+def test_together_they_are_the_gradient_of_the_loss():
+    """Where only rows get a gradient: the pull is against the push unless they are parallel."""
+    query, key = unit(vectors(9)).requires_grad_(), unit(vectors(9, seed=1))
+    margins = Margins(angular=0.2, positive_scale=3.0, curvature=1.5, attenuation=0.5)
+    with capture() as seen:
+        (9 * mocov3_margin_loss_func(query, key, 0.3, margins) / (2 * 0.3)).backward()
+    found = row_measures(seen[0], 9)
+    size = 0.3 * query.grad.norm(dim=1)
+    assert (size <= found["pull"] + found["push"] + 1e-9).all()
+    assert (size >= (found["pull"] - found["push"]).abs() - 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -171,15 +196,15 @@ def test_pairs_without_negatives(margins):
     p, z = vectors(7), vectors(7, seed=1)
     with capture() as seen:
         loss = byol_curv_loss_func(p, z, margins)
-    found = angle_gradients(seen[0], 7)
+    found = row_measures(seen[0], 7)
     angle = torch.nn.functional.cosine_similarity(p, z).acos()
     curve = naive_curve(angle, margins)
     expected = ((angle + margins.angular).sin() * margins.positive_scale * curve).abs()
-    torch.testing.assert_close(found["positive"], expected)
-    torch.testing.assert_close(found["positive_plain"], angle.sin())
-    torch.testing.assert_close(found["curve"], curve)
+    torch.testing.assert_close(found["pull"], expected)
+    torch.testing.assert_close(found["pull_plain"], angle.sin())
+    assert found["silenced_positives"].equal(curve < 0.1)
     torch.testing.assert_close(2 + 2 * found["loss"].mean(), loss)
-    assert found["negative"].sum() == 0
+    assert len(found["push"]) == 0
     assert len(found["negative_angle"]) == 42
     assert found["candidates"] == 1
 
