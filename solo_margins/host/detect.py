@@ -1,5 +1,6 @@
 """Which version of solo-learn is installed, without importing it, and what its import needs."""
 
+import gc
 import importlib.util
 import platform
 import re
@@ -9,7 +10,37 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
+
+# Parts of solo-learn that it does without: they bring pandas, UMAP and DALI.
+OPTIONAL_PARTS = """
+    solo.utils.auto_umap solo.utils.dali_dataloader solo.data.dali_dataloader
+"""
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import what a run needs sooner, in a process that has not imported torch yet.
+
+    Optional parts of solo-learn are not found; they can be imported afterwards. The garbage
+    collector rests: it would look at all modules again and again, and has nothing to collect.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    signal = ModuleType("scipy.signal")
+    # torchmetrics imports this module, and most of scipy with it, to see if it has this function.
+    signal.hamming = None  # type: ignore[attr-defined]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with _modules({**dict.fromkeys(OPTIONAL_PARTS.split()), "scipy.signal": signal}):
+            yield
+    finally:
+        # Modules stay for ever: the collector need not look at them later, either.
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager
@@ -24,7 +55,7 @@ def import_shims() -> Iterator[None]:
     bolts_scheduler = ModuleType("pl_bolts.optimizers.lr_scheduler")
     # Methods are given a scheduler of ours.
     bolts_scheduler.LinearWarmupCosineAnnealingLR = None  # type: ignore[attr-defined]
-    wanted = {
+    shims = {
         "pl_bolts": ModuleType("pl_bolts"),
         "pl_bolts.optimizers": ModuleType("pl_bolts.optimizers"),
         "pl_bolts.optimizers.lr_scheduler": bolts_scheduler,
@@ -32,6 +63,13 @@ def import_shims() -> Iterator[None]:
         "pytorch_lightning.callbacks": pl.callbacks,
     }
     # Also where pytorch_lightning is loaded: classes of both cannot be mixed.
+    with _modules(shims):
+        yield
+
+
+@contextmanager
+def _modules(wanted: dict[str, Any]) -> Iterator[None]:
+    """Let imports find these modules, none where it is None, instead of those that are there."""
     before = {name: sys.modules.get(name) for name in wanted}
     sys.modules.update(wanted)
     try:
