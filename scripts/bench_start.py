@@ -101,7 +101,8 @@ def run_observed(arguments: list[str]) -> None:
                 clock.reach("first step")
                 clock.save()
 
-        original = pl.Trainer.__init__
+        trainer_class: Any = pl.Trainer
+        original = trainer_class.__init__
 
         # Our program asks for the names of its arguments.
         @functools.wraps(original)
@@ -110,7 +111,7 @@ def run_observed(arguments: list[str]) -> None:
             original(self, callbacks=[*callbacks, Observer()], **others)
             clock.reach("trainer")
 
-        pl.Trainer.__init__ = build
+        trainer_class.__init__ = build
         return programs
 
     training._programs = observed_programs

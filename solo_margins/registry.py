@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import os
 import sys
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -194,12 +195,7 @@ class _RegisteringLoader(importlib.abc.Loader):
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         found = _installed_host()
-        if found == "pypi":
-            from solo_margins.host.detect import import_shims
-
-            with import_shims():
-                self._loader.exec_module(module)
-        else:
+        with host.detect.import_shims() if found == "pypi" else nullcontext():
             self._loader.exec_module(module)
         if found is not None and not host.is_loading() and not disabled():
             register()

@@ -9,38 +9,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
-# Parts of solo-learn that it does without: they bring pandas, UMAP and DALI.
-OPTIONAL_PARTS = """
-    solo.utils.auto_umap solo.utils.dali_dataloader solo.data.dali_dataloader
-"""
+# Modules of solo-learn that it does without. They bring pandas, UMAP and DALI.
+OPTIONAL_PARTS = "utils.auto_umap utils.dali_dataloader data.dali_dataloader"
 
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import what a run needs sooner, in a process that has not imported torch yet.
+    """Import only what a run needs, in a process that has not imported torch yet.
 
-    Optional parts of solo-learn are not found; they can be imported afterwards. The garbage
-    collector rests: it would look at all modules again and again, and has nothing to collect.
+    Optional parts of solo-learn are not found; they can be imported afterwards.
     """
     if "torch" in sys.modules:
         yield
         return
-    signal = ModuleType("scipy.signal")
-    # torchmetrics imports this module, and most of scipy with it, to see if it has this function.
-    signal.hamming = None  # type: ignore[attr-defined]
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with _modules({**dict.fromkeys(OPTIONAL_PARTS.split()), "scipy.signal": signal}):
-            yield
-    finally:
-        # Modules stay for ever: the collector need not look at them later, either.
+    # torchmetrics imports scipy.signal, which brings most of scipy, to look for this one name.
+    shims: dict[str, Any] = {"scipy.signal": SimpleNamespace(hamming=None)}
+    with _imports(shims | {f"solo.{part}": None for part in OPTIONAL_PARTS.split()}):
+        yield
+        # Modules stay for ever: the garbage collector need not look at them later, either.
         gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager
@@ -63,23 +53,28 @@ def import_shims() -> Iterator[None]:
         "pytorch_lightning.callbacks": pl.callbacks,
     }
     # Also where pytorch_lightning is loaded: classes of both cannot be mixed.
-    with _modules(shims):
+    with _imports(shims):
         yield
 
 
 @contextmanager
-def _modules(wanted: dict[str, Any]) -> Iterator[None]:
-    """Let imports find these modules, none where it is None, instead of those that are there."""
-    before = {name: sys.modules.get(name) for name in wanted}
-    sys.modules.update(wanted)
+def _imports(shims: dict[str, Any]) -> Iterator[None]:
+    """Let imports find these modules instead of others, or not find those that are None.
+
+    The garbage collector rests: it would look at everything imported so far again and again.
+    """
+    before = {name: sys.modules[name] for name in shims if name in sys.modules}
+    collects = gc.isenabled()
+    sys.modules.update(shims)
+    gc.disable()
     try:
         yield
     finally:
-        for name, module in before.items():
-            if module is not None:
-                sys.modules[name] = module
-            else:
-                sys.modules.pop(name, None)
+        for name in shims:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+        if collects:
+            gc.enable()
 
 
 Form = Literal["main", "pypi"]
