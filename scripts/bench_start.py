@@ -2,7 +2,7 @@
 
 Starts ``main_pretrain.py`` several times as a user does, each time in a new process and a new
 folder, and prints the median seconds of every part; those of the processor beside those of the
-clock, because other programs make the clock's longer. Best on an idle core, and not the first time:
+clock, because other programs make the clock's longer. Best on an idle core:
 
     taskset -c 0 python scripts/bench_start.py
     taskset -c 0 python scripts/bench_start.py data=folder data.train_path=/path/to/images
@@ -147,8 +147,6 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="of the program's settings")
     given = parser.parse_args()
     arguments = ["--config-name", given.config_name, "max_steps=1", *given.overrides]
-    # The first one makes what is kept between runs, and fills the disk's cache.
-    measure(arguments)
     runs = [measure(arguments) for _ in range(given.repeats)]
     print(f"{PROGRAM.name} {' '.join(arguments)}: median of {given.repeats} starts, in seconds")
     print(f"{'':14}{'clock':>8}{'processor':>11}")

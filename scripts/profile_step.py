@@ -5,9 +5,9 @@ another is counted there alone, so that the parts add up to the whole step. The 
 main thread's processor time, which other programs do not make longer; what other threads do for the
 step, such as reading images by DALI, is a line of its own. The medians of all steps are printed.
 
-    taskset -c 0 python scripts/profile_step.py data=cifar10 data.train_path=/path/to/cifar10
+    taskset -c 0 python scripts/profile_step.py data.train_path=/path/to/cifar10
 
-Settings follow as they would follow ``main_pretrain.py``.
+Further settings follow as they would follow ``main_pretrain.py``.
 """
 
 import argparse
@@ -24,6 +24,18 @@ from solo_margins import training
 from solo_margins.resolvers import composed
 
 WARM_UP = 10  # steps that are not counted
+# A small network, so that what is not the network shows.
+SETTINGS = (
+    "data=cifar10",
+    "data.num_workers=1",
+    "optimizer.batch_size=128",
+    "backbone=narrow_resnet10",
+    "+backbone.kwargs.width=16",
+    "+backbone.kwargs.stem_stride=2",
+    "method_kwargs.proj_hidden_dim=512",
+    "method_kwargs.pred_hidden_dim=512",
+    "limit_val_batches=0",
+)
 PARTS = {
     "networks": "forward passes of student and teacher",
     "loss": "the loss with margins",
@@ -167,14 +179,8 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="settings of the run")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        steps = profile(
-            [
-                f"max_steps={WARM_UP + given.steps}",
-                "limit_val_batches=0",
-                f"checkpoint.dir={folder}",
-                *given.overrides,
-            ]
-        )
+        own = (f"max_steps={WARM_UP + given.steps}", f"checkpoint.dir={folder}")
+        steps = profile([*SETTINGS, *own, *given.overrides])
     median = {part: statistics.median(step[part] for step in steps) * 1e3 for part in PARTS}
     whole = sum(median.values())
     rest = whole - sum(median[part] for part in NETWORK)

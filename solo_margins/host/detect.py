@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
 # Modules of solo-learn that it does without. They bring pandas, UMAP and DALI.
-OPTIONAL_PARTS = "utils.auto_umap utils.dali_dataloader data.dali_dataloader"
+OPTIONAL_PARTS = "utils.auto_umap utils.dali_dataloader data.dali_dataloader methods.dali"
 
 
 @contextmanager
@@ -25,8 +25,9 @@ def quick_imports() -> Iterator[None]:
     if "torch" in sys.modules:
         yield
         return
-    # torchmetrics imports scipy.signal, which brings most of scipy, to look for this one name.
-    shims: dict[str, Any] = {"scipy.signal": SimpleNamespace(hamming=None)}
+    # torchmetrics imports scipy.signal, which brings most of scipy, to look for this one name;
+    # timm imports wandb for a function that nobody calls.
+    shims: dict[str, Any] = {"scipy.signal": SimpleNamespace(hamming=None), "wandb": None}
     with _imports(shims | {f"solo.{part}": None for part in OPTIONAL_PARTS.split()}):
         yield
         # Modules stay for ever: the garbage collector need not look at them later, either.

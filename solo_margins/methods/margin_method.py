@@ -109,8 +109,8 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
     @torch.no_grad()
     def move_teacher(self, student: nn.Module, teacher: nn.Module) -> None:
         """Move a momentum network as solo-learn does, but all its weights at once and in place."""
-        weights: Any = list(teacher.parameters()), list(student.parameters())
-        torch._foreach_lerp_(*weights, 1 - self.momentum_updater.cur_tau)
+        weight = 1 - self.momentum_updater.cur_tau
+        torch._foreach_lerp_([*teacher.parameters()], [*student.parameters()], weight)
 
     def log_step(self, **metrics: Any) -> None:
         """Log metrics of a training step and their means over the epoch, over all ranks."""
