@@ -76,7 +76,7 @@ class Wrap(_Change):
         setattr(owner, name, staticmethod(changed) if is_static else changed)
         if self.everywhere:
             for other_name, other in list(sys.modules.items()):
-                if other_name.startswith("solo.") and vars(other).get(name) is original:
+                if other_name.startswith("solo.") and getattr(other, name, None) is original:
                     setattr(other, name, changed)
 
 

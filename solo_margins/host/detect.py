@@ -1,5 +1,6 @@
 """Which version of solo-learn is installed, without importing it, and what its import needs."""
 
+import gc
 import importlib.util
 import platform
 import re
@@ -8,8 +9,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
-from typing import Literal
+from types import ModuleType, SimpleNamespace
+from typing import Any, Literal
+
+# Modules of solo-learn that it does without. They bring pandas, UMAP and DALI.
+OPTIONAL_PARTS = "utils.auto_umap utils.dali_dataloader data.dali_dataloader methods.dali"
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import only what a run needs, in a process that has not imported torch yet.
+
+    Optional parts of solo-learn are not found; they can be imported afterwards.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    # torchmetrics imports scipy.signal, which brings most of scipy, to look for this one name;
+    # timm imports wandb for a function that nobody calls.
+    shims: dict[str, Any] = {"scipy.signal": SimpleNamespace(hamming=None), "wandb": None}
+    with _imports(shims | {f"solo.{part}": None for part in OPTIONAL_PARTS.split()}):
+        yield
+        # Modules stay for ever: the garbage collector need not look at them later, either.
+        gc.freeze()
 
 
 @contextmanager
@@ -24,7 +46,7 @@ def import_shims() -> Iterator[None]:
     bolts_scheduler = ModuleType("pl_bolts.optimizers.lr_scheduler")
     # Methods are given a scheduler of ours.
     bolts_scheduler.LinearWarmupCosineAnnealingLR = None  # type: ignore[attr-defined]
-    wanted = {
+    shims = {
         "pl_bolts": ModuleType("pl_bolts"),
         "pl_bolts.optimizers": ModuleType("pl_bolts.optimizers"),
         "pl_bolts.optimizers.lr_scheduler": bolts_scheduler,
@@ -32,16 +54,28 @@ def import_shims() -> Iterator[None]:
         "pytorch_lightning.callbacks": pl.callbacks,
     }
     # Also where pytorch_lightning is loaded: classes of both cannot be mixed.
-    before = {name: sys.modules.get(name) for name in wanted}
-    sys.modules.update(wanted)
+    with _imports(shims):
+        yield
+
+
+@contextmanager
+def _imports(shims: dict[str, Any]) -> Iterator[None]:
+    """Let imports find these modules instead of others, or not find those that are None.
+
+    The garbage collector rests: it would look at everything imported so far again and again.
+    """
+    before = {name: sys.modules[name] for name in shims if name in sys.modules}
+    collects = gc.isenabled()
+    sys.modules.update(shims)
+    gc.disable()
     try:
         yield
     finally:
-        for name, module in before.items():
-            if module is not None:
-                sys.modules[name] = module
-            else:
-                sys.modules.pop(name, None)
+        for name in shims:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+        if collects:
+            gc.enable()
 
 
 Form = Literal["main", "pypi"]

@@ -26,12 +26,11 @@ changes.apply(repairs.load())
 from solo.utils.knn import WeightedKNNClassifier  # noqa: E402
 
 
-def __getattr__(name: str) -> Any:
-    if name == "build_transform_pipeline_dali":
-        from solo.data.dali_dataloader import build_transform_pipeline_dali
+def build_transform_pipeline_dali(dataset: str, cfg: DictConfig, dali_device: str) -> Any:
+    """Return solo-learn's transforms for DALI, which is imported when it is used."""
+    from solo.data.dali_dataloader import build_transform_pipeline_dali
 
-        return build_transform_pipeline_dali
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return build_transform_pipeline_dali(dataset, cfg, dali_device)
 
 
 def use_classification_transforms(training: Any, validation: Any) -> None:

@@ -49,9 +49,10 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         # A penalty that grows from nothing is logged from the first step.
-        self.is_polarized = (
-            self.polarization.weight > 0 or POLARIZATION_WEIGHT in settings.schedules
-        )
+        is_scheduled = POLARIZATION_WEIGHT in settings.schedules
+        self.is_polarized = is_scheduled or self.polarization.weight > 0
+        if hasattr(self, "momentum_updater"):
+            self.momentum_updater.update = self.move_teacher
         if self.cfg.method_kwargs.get("proj_batch_norm"):
             add_batchnorm(self.projector)
             if hasattr(self, "momentum_projector"):
@@ -104,6 +105,12 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         if math.isfinite(batches):
             return max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
         return max(1.0, self.trainer.estimated_stepping_batches / self.max_epochs)
+
+    @torch.no_grad()
+    def move_teacher(self, student: nn.Module, teacher: nn.Module) -> None:
+        """Move a momentum network as solo-learn does, but all its weights at once and in place."""
+        weight = 1 - self.momentum_updater.cur_tau
+        torch._foreach_lerp_([*teacher.parameters()], [*student.parameters()], weight)
 
     def log_step(self, **metrics: Any) -> None:
         """Log metrics of a training step and their means over the epoch, over all ranks."""

@@ -6,9 +6,10 @@ imported before a function is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from solo_margins.cli import SetupError, TrainingInterrupted
+from solo_margins.host.detect import quick_imports
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,9 +34,7 @@ def pretrain(cfg: DictConfig) -> Run:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    from solo_margins.training.programs import run
-
-    return run(cfg)
+    return _run(cfg)
 
 
 def linear(cfg: DictConfig) -> Run:
@@ -51,6 +50,10 @@ def linear(cfg: DictConfig) -> Run:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    from solo_margins.training.programs import run
+    return _run(cfg)
 
+
+def _run(cfg: DictConfig) -> Run:
+    with quick_imports():
+        from solo_margins.training.programs import run
     return run(cfg)

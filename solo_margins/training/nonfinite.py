@@ -67,7 +67,7 @@ class StepTrace:
     """References to what the batches of one optimiser step have computed; nothing is copied."""
 
     inputs: Any = None
-    indexes: list[int] = field(default_factory=list)
+    indexes: list[Any] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     projections: list[Tensor] = field(default_factory=list)
     logged: list[tuple[str, Tensor]] = field(default_factory=list)  # losses by name
@@ -173,7 +173,8 @@ class NonFiniteGuard(pl.Callback):
                 self._snapshot = BufferSnapshot(pl_module)
         # solo-learn's batches are indexes, views and labels, those of a probe images and labels.
         if isinstance(batch, (list, tuple)) and len(batch) == 3:
-            self._trace.indexes.extend(torch.as_tensor(batch[0]).flatten().tolist())
+            # Read only if the step is not finite: that waits for the device.
+            self._trace.indexes.append(batch[0])
             batch = batch[1]
         self._trace.inputs = batch
 
@@ -299,7 +300,7 @@ def _of_all_ranks(
     trainer: Any, module: Any, trace: StepTrace, by_gradients: bool
 ) -> tuple[dict[str, str], list[list[int]]]:
     """Return what is not finite on the worst rank, and the image indexes of each rank."""
-    own = (trace.nonfinite_parts(module, by_gradients), trace.indexes)
+    own = trace.nonfinite_parts(module, by_gradients), [int(i) for b in trace.indexes for i in b]
     of_all: list[Any] = [own]
     if trainer.world_size > 1 and dist.is_initialized():
         of_all = [None] * trainer.world_size

@@ -199,3 +199,29 @@ def test_callbacks_come_in_once():
     before = [model.configure_callbacks for model in (host.BaseMethod, host.LinearModel)]
     registry.register()
     assert before == [model.configure_callbacks for model in (host.BaseMethod, host.LinearModel)]
+
+
+QUICK = """
+import gc, json, sys
+from solo_margins.host.detect import quick_imports
+
+{before}
+with quick_imports():
+    during = [gc.isenabled(), "solo.utils.auto_umap" in sys.modules, "scipy.signal" in sys.modules]
+left = [name for name in ("solo.utils.auto_umap", "scipy.signal") if name in sys.modules]
+print(json.dumps([during, left, gc.isenabled(), gc.get_freeze_count() > 0]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("", [[False, True, True], [], True, True]),
+        # Whoever has switched the collector off finds it switched off.
+        ("gc.disable()", [[False, True, True], [], False, True]),
+        # A process that uses torch is not a program that starts.
+        ("sys.modules['torch'] = None", [[True, False, False], [], True, False]),
+    ],
+)
+def test_imports_are_quick_in_a_new_process_only(answer, before, expected):
+    assert answer(QUICK.format(before=before)) == expected
