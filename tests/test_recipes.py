@@ -49,6 +49,7 @@ VARIANTS = (
     "pos",
     "pos_curv",
     "curv",
+    "decoupled",
     "dp",
     "debiased",
     "debiased_dp",
@@ -118,7 +119,8 @@ def test_every_cell_composes(method, data, variant):
     settle_variant(cfg)
     assert cfg.name == f"{method}-{data}-{variant}", "it is recorded under another name"
     margins = read(cfg, "method_kwargs.margins", Margins)
-    assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv"))
+    assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv", "decoupled"))
+    assert margins.attenuation == (variant == "decoupled")
     found = (margins.angular, margins.subtractive, margins.positive_scale, margins.curvature)
     if (method, data, variant) in PAPER_CELLS:
         assert found == PAPER_CELLS[method, data, variant]
