@@ -23,7 +23,7 @@ RANGES = {
 }
 CHOICES = {
     "attenuation_type": ("I", "II"),
-    "curve": ("power", "root"),
+    "curve": ("power", "root", "superellipse"),
     "beyond_pi": ("cosine", "monotone"),
 }
 
@@ -47,8 +47,9 @@ class Margins:
             :math:`1/(1 - \alpha q_{il})` (Eq. 20, 21).
         attenuation_type: "I" for every gradient of the row (Eq. 20), "II" for the positive only
             (Eq. 21).
-        curve: "power" for :math:`1 - |\theta/\pi|^c`, "root" for :math:`(1 - |\theta|/\pi)^{1/c}`.
-            The text of [0] fits both; "power" is this project's reading.
+        curve: "power" for :math:`1 - |\theta/\pi|^c`, "root" for :math:`(1 - |\theta|/\pi)^{1/c}`,
+            "superellipse" for :math:`(1 - |\theta/\pi|^c)^{1/c}`. The text of [0] fits all three;
+            "power" is this project's reading.
         beyond_pi: what happens where :math:`\theta + m_1 > \pi`: "cosine" keeps the plain cosine,
             as published; "monotone" continues as :math:`-2 - \cos(\theta + m_1)`, which goes on
             falling. [0] says nothing here; the default is this project's reading.
@@ -110,10 +111,11 @@ class Margins:
             return torch.full_like(angle, self.positive_scale)
         # π in float32 is a little more than π.
         share = (angle / math.pi).clamp_(max=1.0)
-        if self.curve == "power":
-            return share.pow_(self.curvature).mul_(-self.positive_scale).add_(self.positive_scale)
-        # 1 / c overflows for the smallest c; the largest float has the same limit.
-        return self.positive_scale * (1.0 - share).pow(min(1.0 / self.curvature, 1e300))
+        curve = 1.0 - (share if self.curve == "root" else share.pow_(self.curvature))
+        if self.curve != "power":
+            # 1 / c overflows for the smallest c; the largest float has the same limit.
+            curve.pow_(min(1.0 / self.curvature, 1e300))
+        return curve.mul_(self.positive_scale)
 
     def attenuated(self, complement: Tensor) -> Tensor:
         r"""Return :math:`(1 - q)/(1 - \alpha q)` where ``complement`` is :math:`1 - q`.

@@ -16,10 +16,14 @@ ALL_MARGINS = [
     for numbers in itertools.product(
         (0.0, 0.4, 3.0), (0.0, 0.5), (1.0, 20.0), (0.7, math.inf), (0.0, 0.25, 1.0)
     )
-    for kind, curve, beyond in (("I", "power", "cosine"), ("II", "root", "monotone"))
+    for kind, curve, beyond in (
+        ("I", "power", "cosine"),
+        ("II", "root", "monotone"),
+        ("I", "superellipse", "cosine"),
+    )
 ]
-SOME_MARGINS = ALL_MARGINS[::5]
-"""A fifth of them, with every value and most pairs of values."""
+SOME_MARGINS = ALL_MARGINS[::7]
+"""A seventh of them, with every value and most pairs of values."""
 
 WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}

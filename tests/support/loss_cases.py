@@ -42,7 +42,7 @@ def _margins(with_attenuation=True):
         if with_attenuation
         else st.just(0.0),
         attenuation_type=st.sampled_from(("I", "II")),
-        curve=st.sampled_from(("power", "root")),
+        curve=st.sampled_from(("power", "root", "superellipse")),
         beyond_pi=st.sampled_from(("cosine", "monotone")),
     )
 

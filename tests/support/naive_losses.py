@@ -12,8 +12,9 @@ import torch.nn.functional as F
 def naive_curve(angle, margins):
     if math.isinf(margins.curvature):
         return torch.ones_like(angle)
-    if margins.curve == "power":
-        return 1 - (angle / math.pi).abs() ** margins.curvature
+    if margins.curve != "root":
+        power = 1 - (angle / math.pi).abs() ** margins.curvature
+        return power if margins.curve == "power" else power ** (1 / margins.curvature)
     return (1 - angle.abs() / math.pi) ** (1 / margins.curvature)
 
 
