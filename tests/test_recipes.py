@@ -261,6 +261,9 @@ def test_every_setting_of_the_host_can_be_overridden_without_a_plus(method):
             "backbone.kwargs={}",
             "method_kwargs.schedules.positive_scale.kind=linear",
             "method_kwargs.schedules.polarization_weight.epochs=3",
+            "method_kwargs.schedules.temperature={kind: cycle, from: 1, to: 2, epochs: 3}",
+            "method_kwargs.schedules.temperature.reference=0.5",
+            "method_kwargs.schedules.temperature.factor=0.5",
             "method_kwargs.polarization.weight=1",
         ],
     )

@@ -11,13 +11,18 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_count, require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import (
+    AlignedTemperature,
+    ContrastSpec,
+    Margins,
+    current_temperature,
+)
 
 
 def mocov3_margin_loss_func(
     query: Tensor,
     key: Tensor,
-    temperature: float = 0.2,
+    temperature: float | AlignedTemperature = 0.2,
     margins: Margins = Margins(),
     tile_size: int | None = None,
 ) -> Tensor:
@@ -34,7 +39,7 @@ def mocov3_margin_loss_func(
     Args:
         query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
         key: (N, D) keys of the teacher. In several processes they are gathered without gradient.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
         tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
             same for every value.
@@ -57,4 +62,5 @@ def mocov3_margin_loss_func(
     spec = ContrastSpec(temperature, margins)
     require_same_shape("query", query, "key", key)
     require_count("tile_size", tile_size, optional=True)
-    return 2.0 * temperature * query_key(query, key, spec, tile_size=tile_size)
+    loss = query_key(query, key, spec, tile_size=tile_size)
+    return 2.0 * current_temperature(temperature) * loss

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
 def nnclr_margin_loss_func(
-    nn: Tensor, p: Tensor, temperature: float = 0.1, margins: Margins = Margins()
+    nn: Tensor,
+    p: Tensor,
+    temperature: float | AlignedTemperature = 0.1,
+    margins: Margins = Margins(),
 ) -> Tensor:
     r"""NNCLR's loss of nearest neighbours against the predictions of all processes, with margins.
 
@@ -33,7 +36,7 @@ def nnclr_margin_loss_func(
             Any floating dtype. They usually need no gradient and get one where they do.
         p: (N, D) predictions of the other view. In several processes they are gathered with
             gradient.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
 
     Returns:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_count, require_embeddings, require_integers
 from solo_margins.losses.forms import same_id
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
 def _same_id(
@@ -29,7 +29,7 @@ def _same_id(
 def simclr_margin_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float = 0.1,
+    temperature: float | AlignedTemperature = 0.1,
     margins: Margins = Margins(),
     tile_size: int | None = None,
 ) -> Tensor:
@@ -50,7 +50,7 @@ def simclr_margin_loss_func(
         z: (views·N, D) projected features of all views. Any floating dtype. In several processes
             they are gathered with gradient.
         indexes: (views·N,) integer id of the sample (or class) that each row belongs to.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
         tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
             same for every value.
@@ -76,7 +76,7 @@ def simclr_margin_loss_func(
 def simclr_debiased_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float = 0.5,
+    temperature: float | AlignedTemperature = 0.5,
     tau_plus: float = 0.1,
     margins: Margins = Margins(),
 ) -> Tensor:
@@ -94,7 +94,7 @@ def simclr_debiased_loss_func(
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         tau_plus: the assumed share of false negatives, in [0, 1).
         margins: the margins; see :class:`Margins`.
 
@@ -117,7 +117,7 @@ def simclr_debiased_loss_func(
 def simclr_hard_negative_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float = 0.5,
+    temperature: float | AlignedTemperature = 0.5,
     tau_plus: float = 0.1,
     beta: float = 1.0,
     margins: Margins = Margins(),
@@ -135,7 +135,7 @@ def simclr_hard_negative_loss_func(
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         tau_plus: the assumed share of false negatives, in [0, 1).
         beta: how strongly hard negatives are preferred, >= 0.
         margins: the margins; see :class:`Margins`.

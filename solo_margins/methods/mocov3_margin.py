@@ -15,6 +15,7 @@ from torch import Tensor
 
 from solo_margins import host
 from solo_margins.losses import mocov3_margin_loss_func
+from solo_margins.losses.margins import current_temperature
 from solo_margins.methods.one_direction import OneDirection
 
 
@@ -47,7 +48,9 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
         loss = mocov3_margin_loss_func(query, key, self.temperature, self.margins)
-        return loss if self.scale_by_temperature else loss / (2 * self.temperature)
+        if self.scale_by_temperature:
+            return loss
+        return loss / (2 * current_temperature(self.temperature))
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from solo_margins import losses
-from solo_margins.losses import Margins, plain
+from solo_margins.losses import AlignedTemperature, Margins, plain
 from solo_margins.losses.margins import ContrastSpec
 
 ALL_MARGINS = [
@@ -33,7 +33,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 class Settings:
     """What the losses are called with beside two (N, D) batches that belong together row by row."""
 
-    temperature: float = 0.2
+    temperature: float | AlignedTemperature = 0.2
     margins: Margins = Margins()  # noqa: RUF009
     tile_size: int | None = None
     negatives_weight: float = 0.5
@@ -57,6 +57,11 @@ def _others(a, b, s):
 
 def _assignments(a, s):
     return torch.arange(len(a)).flip(0) if s.assignments is None else s.assignments
+
+
+def temperature_of(s):
+    """Return the temperature as a number, that of the last loss where it follows the positives."""
+    return getattr(s.temperature, "current", s.temperature)
 
 
 def _spec(s, **more):
@@ -98,7 +103,7 @@ PUBLIC = {
 }
 
 PLAIN = {
-    "mocov3": lambda a, b, s: 2 * s.temperature * plain.query_key(a, b, _spec(s)),
+    "mocov3": lambda a, b, s: plain.query_key(a, b, _spec(s)) * 2 * temperature_of(s),
     "nnclr": lambda a, b, s: plain.query_key(b, a, _spec(s), with_gradient=True),
     "generalized": lambda a, b, s: plain.query_key(
         a, b, _spec(s, negatives_weight=s.negatives_weight)
