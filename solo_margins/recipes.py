@@ -93,9 +93,11 @@ for _method, _relatives in _RELATIVES.items():
     if _method != "byol_curv":  # it has no negatives
         RECIPES[_method] = {data: {**cell, **_DECOUPLED} for data, cell in RECIPES[_method].items()}
     RECIPES |= dict.fromkeys(_relatives, RECIPES[_method])
-RECIPES["simclr_margin"] = {
-    data: {**by_variant, **_SECOND_PAPER} for data, by_variant in RECIPES["simclr_margin"].items()
-}
+# The second paper has SimCLR alone; the same values for the others are ours.
+for _method in ("simclr_margin", "mocov3_margin", "mocov2plus_margin", "nnclr_margin"):
+    RECIPES[_method] = {
+        data: {**by_variant, **_SECOND_PAPER} for data, by_variant in RECIPES[_method].items()
+    }
 
 
 def is_from_paper(method: str, data: str, variant: str) -> bool:

@@ -25,6 +25,8 @@ def mocov3_margin_loss_func(
     temperature: float | AlignedTemperature = 0.2,
     margins: Margins = Margins(),
     tile_size: int | None = None,
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
 ) -> Tensor:
     r"""MoCo v3's loss of a batch of queries against the keys of all processes, with margins.
 
@@ -43,6 +45,10 @@ def mocov3_margin_loss_func(
         margins: the margins; see :class:`Margins`.
         tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
             same for every value.
+        tau_plus: the assumed share of false negatives, in [0, 1); see
+            :func:`simclr_debiased_loss_func`.
+        beta: how strongly hard negatives are preferred, >= 0; see
+            :func:`simclr_hard_negative_loss_func`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -59,7 +65,7 @@ def mocov3_margin_loss_func(
         >>> f"{mocov3_margin_loss_func(query, key, margins=Margins(subtractive=0.4)):.4f}"
         '0.8708'
     """
-    spec = ContrastSpec(temperature, margins)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_same_shape("query", query, "key", key)
     require_count("tile_size", tile_size, optional=True)
     loss = query_key(query, key, spec, tile_size=tile_size)

@@ -57,6 +57,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         super().__init__(cfg)
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
+        self.negatives = settings.negatives
         # A penalty that grows from nothing is logged from the first step.
         self.is_polarized = (
             self.polarization.weight > 0 or POLARIZATION_WEIGHT in settings.schedules

@@ -197,6 +197,12 @@ class Negatives:
         checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
         checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
 
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The share of false negatives and the hardness as losses take them, 0 for none."""
+        tau_plus = 0.0 if self.kind == "standard" else self.tau_plus
+        return {"tau_plus": tau_plus, "beta": self.beta if self.kind == "hard" else 0.0}
+
 
 @dataclass(frozen=True)
 class MarginSettings:

@@ -80,7 +80,10 @@ def test_the_engine_is_the_plain_form(name, dtype):
                 lambda a, b, s=s, form=form: form[name](a, b, s), *(x.to(dtype) for x in batches)
             )
             assert received[0].dtype == dtype
-            assert_same(received, expected, message=s)
+            # Debiased negatives are a difference: where it is a tenth of its terms, rounding is
+            # ten times as large.
+            is_difference = name.endswith(("debiased", "hard")) and dtype == torch.float32
+            assert_same(received, expected, 3e-5 if is_difference else None, message=s)
 
 
 STRUCTURES = {
@@ -187,7 +190,7 @@ def test_captured_vectors_are_those_of_the_loss(name):
     else:
         mean = plain.pair_losses(one.rows, one.targets, one.margins).mean()
     expected = PLAIN[name](a, b, s)
-    if name == "mocov3":
+    if name.startswith("mocov3"):
         expected = expected / (2 * s.temperature)
     if name == "byol":
         expected = expected / 2 - 1

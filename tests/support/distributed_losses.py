@@ -14,7 +14,7 @@ CASES = [
 ]
 OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 """Losses that take the mean over the rows of one process, whatever the others have."""
-KEYS_WITHOUT_GRADIENT = ("mocov3", "generalized")
+KEYS_WITHOUT_GRADIENT = ("mocov3", "mocov3 hard", "generalized")
 
 
 def everything_of_one_rank(rank, shares):

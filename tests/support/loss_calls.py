@@ -68,6 +68,10 @@ def _spec(s, **more):
     return ContrastSpec(s.temperature, s.margins, **more)
 
 
+def _hard(s):
+    return _spec(s, tau_plus=s.tau_plus, beta=s.beta)
+
+
 PUBLIC = {
     "mocov3": lambda a, b, s: losses.mocov3_margin_loss_func(
         a, b, s.temperature, s.margins, s.tile_size
@@ -91,6 +95,15 @@ PUBLIC = {
     "mocov2plus": lambda a, b, s: losses.mocov2plus_margin_loss_func(
         a, b, _others(a, b, s).t(), s.temperature, s.margins
     ),
+    "mocov3 hard": lambda a, b, s: losses.mocov3_margin_loss_func(
+        a, b, s.temperature, s.margins, s.tile_size, s.tau_plus, s.beta
+    ),
+    "nnclr hard": lambda a, b, s: losses.nnclr_margin_loss_func(
+        b, a, s.temperature, s.margins, s.tau_plus, s.beta
+    ),
+    "mocov2plus hard": lambda a, b, s: losses.mocov2plus_margin_loss_func(
+        a, b, _others(a, b, s).t(), s.temperature, s.margins, s.tau_plus, s.beta
+    ),
     "deepclusterv2": lambda a, b, s: losses.deepclusterv2_margin_loss_func(
         a, _others(a, b, s), _assignments(a, s), s.temperature, s.margins
     ),
@@ -111,10 +124,11 @@ PLAIN = {
     "simclr": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s)),
     "classes": lambda a, b, s: plain.same_id(a, _assignments(a, s) // 2, _spec(s)),
     "debiased": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s, tau_plus=s.tau_plus)),
-    "hard": lambda a, b, s: plain.same_id(
-        *_views(a, b, s), _spec(s, tau_plus=s.tau_plus, beta=s.beta)
-    ),
+    "hard": lambda a, b, s: plain.same_id(*_views(a, b, s), _hard(s)),
     "mocov2plus": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _spec(s)),
+    "mocov3 hard": lambda a, b, s: plain.query_key(a, b, _hard(s)) * 2 * temperature_of(s),
+    "nnclr hard": lambda a, b, s: plain.query_key(b, a, _hard(s), with_gradient=True),
+    "mocov2plus hard": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _hard(s)),
     "deepclusterv2": lambda a, b, s: plain.prototypes(
         a, _others(a, b, s), _assignments(a, s), _spec(s)
     ),
