@@ -6,7 +6,7 @@ imported before a function is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from solo_margins.cli import SetupError, TrainingInterrupted
 from solo_margins.host.detect import quick_imports
