@@ -3,15 +3,13 @@
 apt install wordnet-base
 python examples/sentences.py --seeds 1 2 3 --output sentences
 
-Two encoders, f and g, learn to find the partner of a sentence among those of the batch, as quick
-thoughts do (https://arxiv.org/abs/1803.02893): the definition of a synset and an example of its
-use. Then a linear probe finds the lexicographer file of sentences of other synsets. Every finished
-run is a line of results.jsonl; a run with the same settings is not repeated.
+Two encoders, f and g, learn to find the partner of a sentence in the batch, as quick thoughts do
+(https://arxiv.org/abs/1803.02893): the definition of a synset and an example of its use. A linear
+probe then finds the lexicographer file of other synsets. Finished runs are not repeated.
 """
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import time
@@ -33,10 +31,8 @@ from wordnet import SPLITS, Synset, Vocabulary, WordNetError, find, read, split
 from solo_margins.files import append_line, complete_file, read_lines
 from solo_margins.lens.measures import separation
 from solo_margins.lens.records import Histogram
-from solo_margins.losses import distance_polarization_loss_func
+from solo_margins.losses import distance_polarization_loss_func, nnclr_margin_loss_func
 from solo_margins.losses.checks import POSITIVE, require_count, require_number
-from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import ContrastSpec
 
 LONGEST = 24  # words; 99 of 100 definitions are shorter
 WIDTH = 128
@@ -117,11 +113,9 @@ class QuickThoughts(nn.Module):
 def contrast(query: Tensor, key: Tensor, row: str, settings: argparse.Namespace) -> Tensor:
     """Return the loss of a row of the table; key i is the partner of query i."""
     negatives, _, polarized = row.partition("+")
-    spec = ContrastSpec(settings.temperature)
-    if negatives != "qt":
-        beta = settings.beta if negatives == "hard" else 0.0
-        spec = ContrastSpec(settings.temperature, tau_plus=settings.tau_plus, beta=beta)
-    loss = query_key(query, key, spec, with_gradient=True)
+    tau_plus = 0.0 if negatives == "qt" else settings.tau_plus
+    beta = settings.beta if negatives == "hard" else 0.0
+    loss = nnclr_margin_loss_func(query, key, settings.temperature, tau_plus=tau_plus, beta=beta)
     if polarized:
         both = torch.cat([query, key])
         penalty = distance_polarization_loss_func(both, settings.lower, settings.upper)
@@ -198,7 +192,7 @@ def as_markdown(results: Sequence[dict[str, Any]]) -> str:
         cells = [row]
         for key, values in columns.items():
             digits = 3 if key.startswith("D ") else 2 if "−" in key else 1
-            deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+            deviation = statistics.stdev(values) if len(values) > 1 else float("nan")
             cells.append(f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}")
         lines.append(cells)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
@@ -219,8 +213,7 @@ def draw(results: Sequence[dict[str, Any]], band: tuple[float, float], path: Pat
             edges = torch.linspace(0, 1, len(counts) + 1)
             axis.stairs(shares, edges, fill=True, alpha=0.35, color=colour, label=group)
             axis.stairs(first.setdefault(group, shares), edges, color=colour, ls=":")
-        axis.set(title=row, xlim=(0, 1))
-        axis.grid(alpha=0.3)
+        axis.set(title=row, xlim=(0.1, 0.9))
     axes[0, 0].legend(fontsize=9, frameon=False)
     figure.supxlabel(f"D = (1 − cos θ)/2 of a definition and an example; dotted: {rows[0]}")
     figure.supylabel("share")
@@ -231,9 +224,7 @@ def draw(results: Sequence[dict[str, Any]], band: tuple[float, float], path: Pat
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the settings of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--wordnet", type=Path, help="folder of WordNet's data files; found by itself if installed")
     add("--output", type=Path, default=Path("sentences"), help="folder for results and figure")
@@ -243,12 +234,12 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--epochs", type=int, default=8)
     add("--batch-size", type=int, default=256)
     add("--lr", type=float, default=3e-3)
-    add("--temperature", type=float, default=0.1)
+    add("--temperature", type=float, default=0.05)
     add("--tau-plus", type=float, default=0.01, help="share of false negatives")
-    add("--beta", type=float, default=0.5, help="preference of hard negatives")
+    add("--beta", type=float, default=0.25, help="preference of hard negatives")
     add("--weight", type=float, default=100.0, help="λ of distance polarization (dp)")
-    add("--lower", type=float, default=0.2, help="δ⁺, where its band begins")
-    add("--upper", type=float, default=0.4, help="δ⁻, where its band ends")
+    add("--lower", type=float, default=0.3, help="δ⁺, where its band begins")
+    add("--upper", type=float, default=0.45, help="δ⁻, where its band ends")
     settings = parser.parse_args(words)
     try:
         require_count("epochs", settings.epochs)
