@@ -22,6 +22,7 @@ SYMBOLS = {
     "subtractive": "m₂",
     "positive_scale": "s",
     "curvature": "c",
+    "attenuation": "α",
     "temperature": "τ",
     "weight": "λ",
     "lower": "δ⁺",

@@ -73,6 +73,9 @@ _SECOND_PAPER: dict[str, Values] = {
     "hard_dp": {"temperature": 0.5, "negatives": _HARD, "polarization": POLARIZATION},
 }
 
+# Decoupled Contrastive Learning (arXiv 2110.06848): its gradient is that of α = 1, type I.
+_DECOUPLED: Variants = {"decoupled": {"margins": {"attenuation": 1.0}}}
+
 # The other methods take the margins of the one that is most like them.
 _RELATIVES = {
     "mocov3_margin": ["mocov2plus_margin"],
@@ -87,10 +90,14 @@ RECIPES = {
     for method, by_data in _PAPER.items()
 }
 for _method, _relatives in _RELATIVES.items():
+    if _method != "byol_curv":  # it has no negatives
+        RECIPES[_method] = {data: {**cell, **_DECOUPLED} for data, cell in RECIPES[_method].items()}
     RECIPES |= dict.fromkeys(_relatives, RECIPES[_method])
-RECIPES["simclr_margin"] = {
-    data: {**by_variant, **_SECOND_PAPER} for data, by_variant in RECIPES["simclr_margin"].items()
-}
+# The second paper has SimCLR alone; the same values for the others are ours.
+for _method in ("simclr_margin", "mocov3_margin", "mocov2plus_margin", "nnclr_margin"):
+    RECIPES[_method] = {
+        data: {**by_variant, **_SECOND_PAPER} for data, by_variant in RECIPES[_method].items()
+    }
 
 
 def is_from_paper(method: str, data: str, variant: str) -> bool:

@@ -115,8 +115,6 @@ def test_settings_exist(composed):
 def is_there(cfg, key):
     """Tell whether a configuration has a setting, although it may be null or still to be given."""
     parent, _, last = key.rpartition(".")
-    if ".schedules." in key:  # a field of the margins, to its ramp
-        parent, last = "method_kwargs.margins", parent.rpartition(".")[2]
     parent = OmegaConf.select(cfg, parent) if parent else cfg
     return parent is not None and last in list(parent)
 

@@ -49,12 +49,14 @@ VARIANTS = (
     "pos",
     "pos_curv",
     "curv",
+    "decoupled",
     "dp",
     "debiased",
     "debiased_dp",
     "hard",
     "hard_dp",
 )
+WITH_NEGATIVES = ("simclr_margin", "mocov3_margin", "mocov2plus_margin", "nnclr_margin")
 OFF = (0.0, 0.0, 1.0, math.inf)
 
 # Appendix A and B.2 of the margins paper once more, row by row as printed there: m1, m2 | s | s, c.
@@ -118,14 +120,15 @@ def test_every_cell_composes(method, data, variant):
     settle_variant(cfg)
     assert cfg.name == f"{method}-{data}-{variant}", "it is recorded under another name"
     margins = read(cfg, "method_kwargs.margins", Margins)
-    assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv"))
+    assert margins.is_off == (variant not in ("margins", "pos", "pos_curv", "curv", "decoupled"))
+    assert margins.attenuation == (variant == "decoupled")
     found = (margins.angular, margins.subtractive, margins.positive_scale, margins.curvature)
     if (method, data, variant) in PAPER_CELLS:
         assert found == PAPER_CELLS[method, data, variant]
     assert is_from_paper(method, data, variant) == ((method, data, variant) in PAPER_CELLS)
     is_polarized = variant.endswith("dp")
     assert (cfg.method_kwargs.polarization.weight > 0) == is_polarized
-    if method == "simclr_margin":
+    if "negatives" in cfg.method_kwargs:
         kind = variant.removesuffix("_dp")
         expected = kind if kind in ("debiased", "hard") else "standard"
         assert cfg.method_kwargs.negatives.kind == expected
@@ -164,7 +167,7 @@ def test_every_other_combination_is_refused():
     ("method", "data", "variant"),
     [
         ("mocov3_margin", "imagenet", "pos"),
-        ("mocov3_margin", "cifar10", "dp"),
+        ("byol_curv", "cifar10", "dp"),
         ("byol_curv", "imagenet", "curv"),
         ("byol_curv", "digits", "pos"),
     ],
@@ -259,7 +262,11 @@ def test_every_setting_of_the_host_can_be_overridden_without_a_plus(method):
             "backbone.kwargs={}",
             "method_kwargs.schedules.positive_scale.kind=linear",
             "method_kwargs.schedules.polarization_weight.epochs=3",
+            "method_kwargs.schedules.temperature={kind: cycle, from: 1, to: 2, epochs: 3}",
+            "method_kwargs.schedules.temperature.reference=0.5",
+            "method_kwargs.schedules.temperature.factor=0.5",
             "method_kwargs.polarization.weight=1",
+            *["method_kwargs.negatives.beta=2"] * (method in WITH_NEGATIVES),
         ],
     )
 

@@ -86,7 +86,7 @@ class HealthChecks:
             # An attenuation of 1 keeps the gradient alive at saturation.
             "saturated_q": (saturated >= SATURATED_ROWS and margins.attenuation < 1.0)
             and f"q is above 0.99 in {saturated:.0%} of the rows, whose gradient vanishes: raise "
-            f"{now('attenuation')} or method_kwargs.temperature",
+            f"{now('attenuation')}, to 1 by variant=decoupled, or method_kwargs.temperature",
             "silenced_positives": silenced > SILENCED_POSITIVES
             and f"the curve leaves {silenced:.0%} of the positives less than a tenth of their "
             f"gradient: raise {now('curvature')}",

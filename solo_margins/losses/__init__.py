@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from solo_margins.losses.byol import byol_curv_loss_func
     from solo_margins.losses.deepclusterv2 import deepclusterv2_margin_loss_func
     from solo_margins.losses.generalized import generalized_info_nce_loss_func
-    from solo_margins.losses.margins import Margins
+    from solo_margins.losses.margins import AlignedTemperature, Margins
     from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
     from solo_margins.losses.mocov3 import mocov3_margin_loss_func
     from solo_margins.losses.nnclr import nnclr_margin_loss_func
@@ -30,7 +30,7 @@ _MODULES = {
     "byol": "byol_curv_loss_func",
     "deepclusterv2": "deepclusterv2_margin_loss_func",
     "generalized": "generalized_info_nce_loss_func",
-    "margins": "Margins",
+    "margins": "AlignedTemperature Margins",
     "mocov2plus": "mocov2plus_margin_loss_func",
     "mocov3": "mocov3_margin_loss_func",
     "nnclr": "nnclr_margin_loss_func",

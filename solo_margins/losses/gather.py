@@ -5,9 +5,22 @@ import torch.distributed as dist
 from torch import Tensor
 
 
+def is_alone() -> bool:
+    """Return whether there is one rank only."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """Return the sum of all ranks' values, without gradient; the same numbers on every rank."""
+    values = values.detach().clone()
+    if not is_alone():
+        dist.all_reduce(values)
+    return values
+
+
 def batch_sizes(rows: Tensor) -> list[int]:
     """Return how many rows each rank holds."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if is_alone():
         return [rows.shape[0]]
     own = torch.tensor([rows.shape[0]], device=rows.device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size())]

@@ -11,15 +11,17 @@ from torch import Tensor
 
 from solo_margins.losses import forms
 from solo_margins.losses.checks import require_same_shape, require_width
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
 def mocov2plus_margin_loss_func(
     query: Tensor,
     key: Tensor,
     queue: Tensor,
-    temperature: float = 0.1,
+    temperature: float | AlignedTemperature = 0.1,
     margins: Margins = Margins(),
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
 ) -> Tensor:
     r"""MoCo v2+'s loss of queries against their keys and a queue of negatives, with margins.
 
@@ -38,8 +40,12 @@ def mocov2plus_margin_loss_func(
         query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
         key: (N, D) keys of the teacher; they get no gradient.
         queue: (D, K) earlier keys, one a column, the same in all processes; it gets no gradient.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
+        tau_plus: the assumed share of false negatives, in [0, 1); see
+            :func:`simclr_debiased_loss_func`.
+        beta: how strongly hard negatives are preferred, >= 0; see
+            :func:`simclr_hard_negative_loss_func`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32. Nothing is gathered but
@@ -58,7 +64,7 @@ def mocov2plus_margin_loss_func(
         >>> f"{mocov2plus_margin_loss_func(query, key, queue, margins=margins):.4f}"
         '3.7446'
     """
-    spec = ContrastSpec(temperature, margins)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_same_shape("query", query, "key", key)
     require_width("queue", queue, "DK", "query", query)
     return forms.queue(query, key, queue, spec)

@@ -11,15 +11,22 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_count, require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import (
+    AlignedTemperature,
+    ContrastSpec,
+    Margins,
+    current_temperature,
+)
 
 
 def mocov3_margin_loss_func(
     query: Tensor,
     key: Tensor,
-    temperature: float = 0.2,
+    temperature: float | AlignedTemperature = 0.2,
     margins: Margins = Margins(),
     tile_size: int | None = None,
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
 ) -> Tensor:
     r"""MoCo v3's loss of a batch of queries against the keys of all processes, with margins.
 
@@ -34,10 +41,14 @@ def mocov3_margin_loss_func(
     Args:
         query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
         key: (N, D) keys of the teacher. In several processes they are gathered without gradient.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
         tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
             same for every value.
+        tau_plus: the assumed share of false negatives, in [0, 1); see
+            :func:`simclr_debiased_loss_func`.
+        beta: how strongly hard negatives are preferred, >= 0; see
+            :func:`simclr_hard_negative_loss_func`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -54,7 +65,8 @@ def mocov3_margin_loss_func(
         >>> f"{mocov3_margin_loss_func(query, key, margins=Margins(subtractive=0.4)):.4f}"
         '0.8708'
     """
-    spec = ContrastSpec(temperature, margins)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_same_shape("query", query, "key", key)
     require_count("tile_size", tile_size, optional=True)
-    return 2.0 * temperature * query_key(query, key, spec, tile_size=tile_size)
+    loss = query_key(query, key, spec, tile_size=tile_size)
+    return 2.0 * current_temperature(temperature) * loss

@@ -11,11 +11,16 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
 def nnclr_margin_loss_func(
-    nn: Tensor, p: Tensor, temperature: float = 0.1, margins: Margins = Margins()
+    nn: Tensor,
+    p: Tensor,
+    temperature: float | AlignedTemperature = 0.1,
+    margins: Margins = Margins(),
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
 ) -> Tensor:
     r"""NNCLR's loss of nearest neighbours against the predictions of all processes, with margins.
 
@@ -33,8 +38,12 @@ def nnclr_margin_loss_func(
             Any floating dtype. They usually need no gradient and get one where they do.
         p: (N, D) predictions of the other view. In several processes they are gathered with
             gradient.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
+        tau_plus: the assumed share of false negatives, in [0, 1); see
+            :func:`simclr_debiased_loss_func`.
+        beta: how strongly hard negatives are preferred, >= 0; see
+            :func:`simclr_hard_negative_loss_func`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -51,6 +60,6 @@ def nnclr_margin_loss_func(
         >>> f"{nnclr_margin_loss_func(nn, p, margins=Margins(subtractive=0.4)):.4f}"
         '4.0198'
     """
-    spec = ContrastSpec(temperature, margins)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_same_shape("nn", nn, "p", p)
     return query_key(nn, p, spec, with_gradient=True)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
 from solo_margins.losses.simclr import simclr_margin_loss_func
 
@@ -22,7 +22,7 @@ class MarginNTXentLoss(nn.Module):
     of the module's state.
 
     Args:
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
         memory_bank_size: (K, D) for K keys of D entries; 0 for no memory bank.
 
@@ -42,7 +42,7 @@ class MarginNTXentLoss(nn.Module):
 
     def __init__(
         self,
-        temperature: float = 0.5,
+        temperature: float | AlignedTemperature = 0.5,
         margins: Margins = Margins(),
         memory_bank_size: int | Sequence[int] = 0,
     ) -> None:

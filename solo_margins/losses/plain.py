@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
 class _Widen(torch.autograd.Function):
@@ -89,7 +89,9 @@ def row_losses(
     cosine: Tensor, is_positive: Tensor, is_negative: Tensor, spec: ContrastSpec
 ) -> Tensor:
     """Return the loss of each row of a matrix of cosines, 0 for a row without a positive."""
-    margins, info = spec.margins, torch.finfo(cosine.dtype)
+    margins, temperature, info = spec.margins, spec.temperature, torch.finfo(cosine.dtype)
+    if isinstance(temperature, AlignedTemperature):
+        temperature = temperature.update((cosine * is_positive).sum(), is_positive.sum())
     lowest = -info.max / 4  # of logits: e^lowest is 0, and differences stay finite
     # How far q may go to 1 in gradients: the factor 1/(1 - αq) stays finite, and at α = 1 its
     # product with 1 - q stays exactly 1 (Eq. 15). Where β ≠ 1 the factor has no such counterpart.
@@ -103,7 +105,7 @@ def row_losses(
     def sums(angle: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-sum of each row's positives and how far it is above the negatives'."""
         similarity = margins.similarity(angle.cos(), angle.sin())  # Eq. 7
-        logits = torch.where(is_positive, similarity, angle.cos()) / spec.temperature
+        logits = torch.where(is_positive, similarity, angle.cos()) / temperature
         logits = logits.clamp_min(lowest)
         positive = log_sum(logits, is_positive)
         if spec.beta > 0.0:  # hard negatives
@@ -114,7 +116,7 @@ def row_losses(
             peak = torch.maximum(positive, negative).detach()
             false = negatives * spec.tau_plus * (positive - peak).exp() / positives
             corrected = ((negative - peak).exp() - false) / (1.0 - spec.tau_plus)
-            floor = (negatives.log() - 1.0 / spec.temperature - peak).exp()
+            floor = (negatives.log() - 1.0 / temperature - peak).exp()
             negative = torch.maximum(corrected, floor).clamp_min(info.tiny).log() + peak
         gap = positive - negative
         return positive, gap.detach().clamp_max(widest) + (gap - gap.detach())

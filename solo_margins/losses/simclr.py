@@ -14,24 +14,17 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_count, require_embeddings, require_integers
 from solo_margins.losses.forms import same_id
-from solo_margins.losses.margins import ContrastSpec, Margins
-
-
-def _same_id(
-    z: Tensor, indexes: Tensor, spec: ContrastSpec, tile_size: int | None = None
-) -> Tensor:
-    require_embeddings("z", z)
-    require_integers("indexes", "id", indexes, z)
-    require_count("tile_size", tile_size, optional=True)
-    return same_id(z, indexes, spec, tile_size=tile_size)
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
 def simclr_margin_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float = 0.1,
+    temperature: float | AlignedTemperature = 0.1,
     margins: Margins = Margins(),
     tile_size: int | None = None,
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
 ) -> Tensor:
     r"""SimCLR's loss of all views against each other, over all processes, with margins.
 
@@ -50,10 +43,14 @@ def simclr_margin_loss_func(
         z: (views·N, D) projected features of all views. Any floating dtype. In several processes
             they are gathered with gradient.
         indexes: (views·N,) integer id of the sample (or class) that each row belongs to.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         margins: the margins; see :class:`Margins`.
         tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
             same for every value.
+        tau_plus: the assumed share of false negatives, in [0, 1); see
+            :func:`simclr_debiased_loss_func`.
+        beta: how strongly hard negatives are preferred, >= 0; see
+            :func:`simclr_hard_negative_loss_func`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -70,13 +67,17 @@ def simclr_margin_loss_func(
         >>> f"{simclr_margin_loss_func(z, indexes, margins=Margins(subtractive=0.2)):.4f}"
         '3.4196'
     """
-    return _same_id(z, indexes, ContrastSpec(temperature, margins), tile_size)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
+    require_embeddings("z", z)
+    require_integers("indexes", "id", indexes, z)
+    require_count("tile_size", tile_size, optional=True)
+    return same_id(z, indexes, spec, tile_size=tile_size)
 
 
 def simclr_debiased_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float = 0.5,
+    temperature: float | AlignedTemperature = 0.5,
     tau_plus: float = 0.1,
     margins: Margins = Margins(),
 ) -> Tensor:
@@ -94,7 +95,7 @@ def simclr_debiased_loss_func(
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         tau_plus: the assumed share of false negatives, in [0, 1).
         margins: the margins; see :class:`Margins`.
 
@@ -111,13 +112,13 @@ def simclr_debiased_loss_func(
         >>> f"{simclr_debiased_loss_func(z, indexes):.4f}"
         '1.6094'
     """
-    return _same_id(z, indexes, ContrastSpec(temperature, margins, tau_plus=tau_plus))
+    return simclr_margin_loss_func(z, indexes, temperature, margins, tau_plus=tau_plus)
 
 
 def simclr_hard_negative_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float = 0.5,
+    temperature: float | AlignedTemperature = 0.5,
     tau_plus: float = 0.1,
     beta: float = 1.0,
     margins: Margins = Margins(),
@@ -135,7 +136,7 @@ def simclr_hard_negative_loss_func(
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to.
-        temperature: τ > 0.
+        temperature: τ > 0, or an :class:`AlignedTemperature`.
         tau_plus: the assumed share of false negatives, in [0, 1).
         beta: how strongly hard negatives are preferred, >= 0.
         margins: the margins; see :class:`Margins`.
@@ -153,5 +154,4 @@ def simclr_hard_negative_loss_func(
         >>> f"{simclr_hard_negative_loss_func(z, indexes):.4f}"
         '5.1418'
     """
-    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
-    return _same_id(z, indexes, spec)
+    return simclr_margin_loss_func(z, indexes, temperature, margins, None, tau_plus, beta)

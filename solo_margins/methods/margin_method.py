@@ -1,7 +1,7 @@
 """The base class of all margin methods: settings, schedules and polarization."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +12,13 @@ from solo_margins import host
 from solo_margins.config import setting, write
 from solo_margins.losses import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.methods.settings import POLARIZATION_WEIGHT, MarginSettings, Polarization
+from solo_margins.methods.settings import (
+    POLARIZATION_WEIGHT,
+    TEMPERATURE,
+    Alignment,
+    MarginSettings,
+    Polarization,
+)
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
 HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
@@ -25,9 +31,11 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
     Extra cfg settings, all optional:
         method_kwargs:
             margins (dict): fields of :class:`solo_margins.losses.Margins`.
-            schedules (dict): a field of ``margins``, or ``polarization_weight``, to its
-                ``kind`` (constant, linear, cosine), ``from``, ``to`` and ``epochs``; see
-                :class:`solo_margins.methods.settings.Schedule`.
+            schedules (dict): a field of ``margins``, ``temperature`` or ``polarization_weight``,
+                to its ``kind`` (constant, linear, cosine, cycle), ``from``, ``to`` and ``epochs``;
+                see :class:`solo_margins.methods.settings.Schedule`. A ``temperature`` can have
+                the kind alignment with ``factor`` and ``reference``; see
+                :class:`solo_margins.losses.AlignedTemperature`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
     """
@@ -43,11 +51,13 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
 
     margins: Margins  # of the current step
     polarization: Polarization  # of the current step
+    temperature: Any  # of the current step, a number or what follows the positives
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
+        self.negatives = settings.negatives
         # A penalty that grows from nothing is logged from the first step.
         self.is_polarized = (
             self.polarization.weight > 0 or POLARIZATION_WEIGHT in settings.schedules
@@ -80,6 +90,11 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
                 f"method_kwargs.margins.attenuation must be 0 for method={cfg.method}, which has "
                 f"no negatives, got {attenuation!r}"
             )
+        if not cls.has_negatives and TEMPERATURE in settings.schedules:
+            raise ValueError(
+                f"method_kwargs.schedules.temperature must be left out for method={cfg.method}, "
+                "which has no temperature"
+            )
         if cls.has_queue:
             _check_queue(cfg)
         for group, content in settings.as_config().items():
@@ -88,16 +103,29 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         return cfg
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
-        """Set margins and polarization to their scheduled values."""
+        """Set margins, temperature and polarization to their scheduled values."""
         schedules = self.margin_settings.schedules
         if schedules:
             epochs = self.trainer.global_step / self._steps_per_epoch()
             values = {field: schedule.at(epochs) for field, schedule in schedules.items()}
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
-            logged = {f"schedule_{field}": value for field, value in values.items()}
-            self.log_dict(logged, on_step=True, on_epoch=False)
+            if TEMPERATURE in values:
+                self.temperature = values[TEMPERATURE]
+            self._log_schedules(values)
         return super().on_train_batch_start(batch, batch_idx)
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Log the temperature that the loss has found, where it follows the positives."""
+        schedule = self.margin_settings.schedules.get(TEMPERATURE)
+        if isinstance(schedule, Alignment):
+            self._log_schedules({TEMPERATURE: schedule.current})
+        super().on_before_backward(loss)
+
+    def _log_schedules(self, values: Mapping[str, Any]) -> None:
+        """Log the scheduled values of this step that are numbers."""
+        numbers = {f"schedule_{k}": v for k, v in values.items() if not isinstance(v, Alignment)}
+        self.log_dict(numbers, on_step=True, on_epoch=False)
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches

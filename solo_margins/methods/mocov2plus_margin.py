@@ -23,12 +23,14 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
         method_kwargs:
+            negatives (dict): ``kind`` (standard, debiased or hard), ``tau_plus`` and ``beta``; see
+                :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
             proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
                 false, as in solo-learn.
             proj_output_dim, proj_hidden_dim, temperature, queue_size: as for MoCo v2+.
     """
 
-    own_settings = ("proj_batch_norm",)
+    own_settings = ("negatives", "proj_batch_norm")
     in_batch_negatives = False
     has_queue = True
 
@@ -39,7 +41,12 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
         queue = self.queue.clone()
         losses = [
             mocov2plus_margin_loss_func(
-                queries[view], keys[1 - view], queue[1 - view], self.temperature, self.margins
+                queries[view],
+                keys[1 - view],
+                queue[1 - view],
+                self.temperature,
+                self.margins,
+                **self.negatives.weights,
             )
             for view in (0, 1)
         ]

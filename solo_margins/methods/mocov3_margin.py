@@ -15,6 +15,7 @@ from torch import Tensor
 
 from solo_margins import host
 from solo_margins.losses import mocov3_margin_loss_func
+from solo_margins.losses.margins import current_temperature
 from solo_margins.methods.one_direction import OneDirection
 
 
@@ -23,6 +24,8 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
 
     Extra cfg settings, besides those of :class:`OneDirection`:
         method_kwargs:
+            negatives (dict): ``kind`` (standard, debiased or hard), ``tau_plus`` and ``beta``; see
+                :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
             scale_by_temperature (bool): multiply the loss by 2τ, as [0] and solo-learn do.
                 Defaults to true.
             freeze_patch_embedding (bool): leave a ViT's random patch projection as it is, which
@@ -30,7 +33,10 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
             proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature: as for MoCo v3.
     """
 
-    own_settings = (*OneDirection.own_settings, "scale_by_temperature", "freeze_patch_embedding")
+    own_settings = (
+        *OneDirection.own_settings,
+        *("negatives", "scale_by_temperature", "freeze_patch_embedding"),
+    )
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -46,8 +52,12 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
-        loss = mocov3_margin_loss_func(query, key, self.temperature, self.margins)
-        return loss if self.scale_by_temperature else loss / (2 * self.temperature)
+        loss = mocov3_margin_loss_func(
+            query, key, self.temperature, self.margins, **self.negatives.weights
+        )
+        if self.scale_by_temperature:
+            return loss
+        return loss / (2 * current_temperature(self.temperature))
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""

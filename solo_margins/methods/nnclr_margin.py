@@ -10,6 +10,7 @@ References:
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from solo_margins import host
@@ -22,10 +23,13 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
         method_kwargs:
+            negatives (dict): ``kind`` (standard, debiased or hard), ``tau_plus`` and ``beta``; see
+                :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
             proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature, queue_size: as for
                 NNCLR.
     """
 
+    own_settings = ("negatives",)
     has_queue = True
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
@@ -35,8 +39,13 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
         (z1, z2), (p1, p2) = out["z"], out["p"]
         found, neighbours1 = self.find_nn(z1)
         _, neighbours2 = self.find_nn(z2)
-        loss = nnclr_margin_loss_func(neighbours1, p2, self.temperature, self.margins) / 2
-        loss = loss + nnclr_margin_loss_func(neighbours2, p1, self.temperature, self.margins) / 2
+        losses = [
+            nnclr_margin_loss_func(
+                neighbours, p, self.temperature, self.margins, **self.negatives.weights
+            )
+            for neighbours, p in ((neighbours1, p2), (neighbours2, p1))
+        ]
+        loss = torch.stack(losses).mean()
         accuracy = (targets == self.queue_y[found]).float().mean()
         self.dequeue_and_enqueue(z1, targets)
         self.log_step(train_nnclr_loss=loss, train_nn_acc=accuracy)

@@ -9,16 +9,30 @@ from typing import Any
 
 from solo_margins.config import read, setting
 from solo_margins.losses import checks
-from solo_margins.losses.checks import NON_NEGATIVE, POSITIVE, require_choice, require_number
-from solo_margins.losses.margins import RANGES, Margins
+from solo_margins.losses.checks import (
+    NON_NEGATIVE,
+    POSITIVE,
+    UP_TO_ONE,
+    require_choice,
+    require_number,
+)
+from solo_margins.losses.margins import RANGES, AlignedTemperature, Margins
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
-KINDS = ("constant", "linear", "cosine")
-POLARIZATION_WEIGHT = "polarization_weight"
+KINDS = ("constant", "linear", "cosine", "cycle")
+POLARIZATION_WEIGHT, TEMPERATURE = "polarization_weight", "temperature"
+# A temperature can also follow the positives.
+ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
 # Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
-FIELDS = {**RANGES, "curvature": POSITIVE, POLARIZATION_WEIGHT: NON_NEGATIVE}
-# Default start of a ramp. A curvature without effect is infinite, so that its start must be set.
+FIELDS = {
+    **RANGES,
+    "curvature": POSITIVE,
+    POLARIZATION_WEIGHT: NON_NEGATIVE,
+    TEMPERATURE: POSITIVE,
+}
+# Default start of a ramp; a temperature starts at its own value. A curvature without effect is
+# infinite, so that its start must be set.
 NO_EFFECT = {**asdict(Margins()), POLARIZATION_WEIGHT: 0.0}
 
 
@@ -32,19 +46,24 @@ class Schedule:
         r(t) = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
         [t = 1] \ \text{(constant)}
 
+    A cycle goes there and back in every ``epochs`` epochs, :math:`r(t) = (1 - \cos 2 \pi t) / 2`
+    with t unbounded. For a temperature that is the schedule of https://arxiv.org/abs/2303.13664.
     The value depends on the number of steps alone, so that a resumed run continues with it.
 
     Args:
-        kind: ``"linear"``, ``"cosine"``, or ``"constant"``, which stays at ``start`` and then
-            jumps to ``end``.
+        kind: ``"linear"``, ``"cosine"``, ``"cycle"``, or ``"constant"``, which stays at ``start``
+            and then jumps to ``end``.
         start: value at the first step.
-        end: value after ``epochs`` epochs, and from then on.
-        epochs: length of the ramp; fractions are allowed.
+        end: value after ``epochs`` epochs, and from then on; of a cycle, in the middle of it.
+        epochs: length of the ramp or of a cycle; fractions are allowed.
 
     Example:
         >>> ramp = Schedule("linear", start=1.0, end=5.0, epochs=10)
         >>> [ramp.at(epoch) for epoch in (0, 2.5, 10, 50)]
         [1.0, 2.0, 5.0, 5.0]
+        >>> cycle = Schedule("cycle", start=1.0, end=5.0, epochs=10)
+        >>> [round(cycle.at(epoch), 6) for epoch in (0, 2.5, 5, 10, 15)]
+        [1.0, 3.0, 5.0, 1.0, 5.0]
     """
 
     kind: str
@@ -58,6 +77,9 @@ class Schedule:
 
     def at(self, epochs: float) -> float:
         """Return the value after a number of epochs."""
+        if self.kind == "cycle":
+            ramp = (1.0 - math.cos(2.0 * math.pi * epochs / self.epochs)) / 2.0
+            return self.start + (self.end - self.start) * ramp
         progress = min(1.0, epochs / self.epochs) if self.epochs > 0 else 1.0
         if progress == 1.0:
             return self.end
@@ -67,33 +89,57 @@ class Schedule:
         return self.start + (self.end - self.start) * ramp
 
 
+class Alignment(AlignedTemperature):
+    """A schedule of the temperature by how close the positives of each step are."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the schedule as a configuration holds it."""
+        values = (ALIGNMENT, self.factor, self.reference)
+        return dict(zip(ALIGNMENT_KEYS, values, strict=True))
+
+    def at(self, epochs: float) -> AlignedTemperature:
+        """Return what losses take in place of a number, the same in every epoch."""
+        return self
+
+
 def read_schedules(
     entries: Any, values: Mapping[str, Any], max_epochs: float
-) -> dict[str, Schedule]:
+) -> dict[str, Schedule | Alignment]:
     """Return the schedules in ``method_kwargs.schedules``, by field.
 
     Args:
         entries: field to ``kind``, ``from``, ``to`` and ``epochs``, all optional: the kind is
             linear, ``to`` the field's own value, ``from`` the value without effect (for a
-            constant: ``to``), and ``epochs`` all of training. A field without any of them is not
-            scheduled.
+            constant: ``to``, for the temperature: its own), and ``epochs`` all of training. A
+            field without any of them is not scheduled. A temperature of the kind alignment has
+            ``factor`` and ``reference`` instead; see :class:`AlignedTemperature`.
         values: field to its own value.
         max_epochs: length of training.
 
     Raises:
         ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
     """
-    schedules = {}
+    schedules: dict[str, Schedule | Alignment] = {}
     for field, entry in _mapping(PLACE, entries, FIELDS).items():
         place = f"{PLACE}.{field}"
-        entry = {k: v for k, v in _mapping(place, entry, KEYS).items() if v is not None}
+        can_align = field == TEMPERATURE
+        keys = (*KEYS, *ALIGNMENT_KEYS[1:]) if can_align else KEYS
+        entry = {k: v for k, v in _mapping(place, entry, keys).items() if v is not None}
         if not entry:
             continue
-        kind = require_choice(f"{place}.kind", entry.get("kind", "linear"), KINDS)
+        kinds = (*KINDS, ALIGNMENT) if can_align else KINDS
+        kind = require_choice(f"{place}.kind", entry.pop("kind", "linear"), kinds)
+        is_aligned = kind == ALIGNMENT
+        _mapping(f"{place} with kind={kind}", entry, ALIGNMENT_KEYS if is_aligned else KEYS)
+        if is_aligned:
+            numbers = {k: require_number(f"{place}.{k}", v, UP_TO_ONE) for k, v in entry.items()}
+            schedules[field] = Alignment(values[field], **numbers)
+            continue
         end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
-        default = end if kind == "constant" else NO_EFFECT[field]
+        default = end if kind == "constant" else NO_EFFECT.get(field, values[field])
         start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
-        epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), NON_NEGATIVE)
+        allowed = POSITIVE if kind == "cycle" else NON_NEGATIVE
+        epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), allowed)
         schedules[field] = Schedule(kind, start, end, epochs)
     return schedules
 
@@ -151,6 +197,12 @@ class Negatives:
         checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
         checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
 
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The share of false negatives and the hardness as losses take them, 0 for none."""
+        tau_plus = 0.0 if self.kind == "standard" else self.tau_plus
+        return {"tau_plus": tau_plus, "beta": self.beta if self.kind == "hard" else 0.0}
+
 
 @dataclass(frozen=True)
 class MarginSettings:
@@ -159,7 +211,7 @@ class MarginSettings:
     margins: Margins
     polarization: Polarization
     negatives: Negatives
-    schedules: dict[str, Schedule]
+    schedules: dict[str, Schedule | Alignment]
 
     @classmethod
     def read(cls, cfg: Any) -> MarginSettings:
@@ -170,7 +222,9 @@ class MarginSettings:
         """
         margins = read(cfg, "method_kwargs.margins", Margins)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
-        values = {**asdict(margins), POLARIZATION_WEIGHT: polarization.weight}
+        temperature = setting(cfg, "method_kwargs.temperature", 1.0)
+        own = {POLARIZATION_WEIGHT: polarization.weight, TEMPERATURE: temperature}
+        values = {**asdict(margins), **own}
         entries = setting(cfg, "method_kwargs.schedules")
         schedules = read_schedules(entries, values, cfg.max_epochs)
         negatives = read(cfg, "method_kwargs.negatives", Negatives)
@@ -183,7 +237,7 @@ class MarginSettings:
 
     def with_values(self, values: Mapping[str, Any]) -> MarginSettings:
         """Return the settings with other values of scheduled fields."""
-        margins = dict(values)
-        weight = margins.pop(POLARIZATION_WEIGHT, self.polarization.weight)
+        margins = {field: value for field, value in values.items() if field in RANGES}
+        weight = values.get(POLARIZATION_WEIGHT, self.polarization.weight)
         polarization = replace(self.polarization, weight=weight)
         return replace(self, margins=replace(self.margins, **margins), polarization=polarization)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
-from solo_margins.losses import simclr_hard_negative_loss_func
+from solo_margins.losses import simclr_margin_loss_func
 from solo_margins.methods.margin_method import MarginMethod
 
 
@@ -47,13 +47,9 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
             self.projector.add_module("last_batch_norm", last)
 
     def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
-        """Return the contrastive loss of all views with the margins of this step."""
-        negatives = self.margin_settings.negatives
-        # Without a share of false negatives and a weight of hard ones it is SimCLR's own.
-        tau_plus = 0.0 if negatives.kind == "standard" else negatives.tau_plus
-        beta = negatives.beta if negatives.kind == "hard" else 0.0
-        return simclr_hard_negative_loss_func(
-            z, indexes, self.temperature, tau_plus, beta, self.margins
+        """Return the contrastive loss of all views with the settings of this step."""
+        return simclr_margin_loss_func(
+            z, indexes, self.temperature, self.margins, **self.negatives.weights
         )
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:

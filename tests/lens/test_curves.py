@@ -19,6 +19,7 @@ MARGINS = [
     Margins(attenuation=0.5),
     Margins(attenuation=0.8, attenuation_type="II", angular=0.2),
     Margins(curvature=0.5, curve="root", angular=1.0, beyond_pi="monotone"),
+    Margins(curvature=2.5, curve="superellipse"),
 ]
 TAU = 0.2
 
@@ -27,8 +28,9 @@ def naive_curve(angle, margins):
     """Eq. 18."""
     if math.isinf(margins.curvature):
         return 1.0
-    if margins.curve == "power":
-        return 1 - (angle / math.pi) ** margins.curvature
+    if margins.curve != "root":
+        power = 1 - (angle / math.pi) ** margins.curvature
+        return power if margins.curve == "power" else power ** (1 / margins.curvature)
     return (1 - angle / math.pi) ** (1 / margins.curvature)
 
 

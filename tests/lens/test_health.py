@@ -114,7 +114,11 @@ def test_a_rank_that_falls():
         (
             {"saturated_q": 0.97},
             "saturated_q",
-            ["97%", "raise method_kwargs.margins.attenuation (now 0)", "temperature"],
+            [
+                "97%",
+                "method_kwargs.margins.attenuation (now 0), to 1 by variant=decoupled",
+                "temperature",
+            ],
         ),
         (
             {"silenced_positives": 0.8, "margins": Margins(curvature=0.1)},

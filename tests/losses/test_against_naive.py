@@ -7,6 +7,7 @@ from naive_losses import (
     naive_polarization,
     naive_positives_only,
     naive_query_key,
+    naive_queue,
     naive_same_id,
 )
 
@@ -15,7 +16,9 @@ from solo_margins.losses import (
     byol_curv_loss_func,
     distance_polarization_loss_func,
     generalized_info_nce_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
+    nnclr_margin_loss_func,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
@@ -70,6 +73,31 @@ def test_debiased_and_hard_negatives(tau_plus, beta):
             lambda x, m=m: simclr_hard_negative_loss_func(x, CLASSES, 0.5, tau_plus, beta, m),
             lambda x, m=m: naive_same_id(x, CLASSES, 0.5, m, tau_plus=tau_plus, hardness=beta),
             z,
+        )
+
+
+@pytest.mark.parametrize(("tau_plus", "beta"), [(0.1, 0.0), (0.1, 1.0), (0.6, 0.5)])
+def test_debiased_and_hard_negatives_of_a_batch_and_of_a_queue(tau_plus, beta):
+    query, key, queue = vectors(7, 18), vectors(7, 19), vectors(11, 20)
+    weights, corrected = {"tau_plus": tau_plus, "beta": beta}, {"tau_plus": tau_plus}
+    corrected["hardness"] = beta
+    for m in SOME_MARGINS:
+        compare(
+            lambda q, k, m=m: mocov3_margin_loss_func(q, k, 0.5, m, **weights),
+            lambda q, k, m=m: naive_query_key(q, k, 0.5, m, **corrected),
+            query,
+            key,
+        )
+        compare(
+            lambda q, k, m=m: nnclr_margin_loss_func(q, k, 0.5, m, **weights),
+            lambda q, k, m=m: naive_query_key(q, k, 0.5, m, **corrected),
+            query,
+            key,
+        )
+        compare(
+            lambda q, m=m: mocov2plus_margin_loss_func(q, key, queue.t(), 0.5, m, **weights),
+            lambda q, m=m: naive_queue(q, key, queue, 0.5, m, **corrected),
+            query,
         )
 
 

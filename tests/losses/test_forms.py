@@ -22,6 +22,7 @@ from loss_calls import (
 from naive_losses import naive_positives_only, naive_query_key, naive_same_id
 
 from solo_margins.losses import (
+    AlignedTemperature,
     MarginNTXentLoss,
     Margins,
     distance_polarization_with_count,
@@ -34,7 +35,10 @@ from solo_margins.losses import (
 from solo_margins.losses.capture import CapturedContrast, capture
 from solo_margins.losses.margins import ContrastSpec
 
-TEMPERATURES = (0.02, 0.1, 0.5)
+TEMPERATURES = (
+    *(0.02, 0.1, 0.5),
+    *(AlignedTemperature(0.1, 0.8, 0.3), AlignedTemperature(0.02, 1.0, 0.0)),
+)
 TILES = (None, 1, 3, 100)
 ASSIGNMENTS = (
     torch.tensor([2, 0, 0, 4, 1, 2, 3, 8, 8]),
@@ -49,7 +53,7 @@ DISTINCT = ("mocov3", "hard", "mocov2plus", "deepclusterv2", "module", "byol", "
 def settings_of(number, margins):
     """Return other settings for every number, so that a sweep over margins meets all of them."""
     return Settings(
-        temperature=TEMPERATURES[number % 3],
+        temperature=TEMPERATURES[number % 5],
         margins=margins,
         tile_size=TILES[number % 4],
         negatives_weight=(0.0, 0.3, 1.0, 1.5)[number % 4],
@@ -76,7 +80,10 @@ def test_the_engine_is_the_plain_form(name, dtype):
                 lambda a, b, s=s, form=form: form[name](a, b, s), *(x.to(dtype) for x in batches)
             )
             assert received[0].dtype == dtype
-            assert_same(received, expected, message=s)
+            # Debiased negatives are a difference: where it is a tenth of its terms, rounding is
+            # ten times as large.
+            is_difference = name.endswith(("debiased", "hard")) and dtype == torch.float32
+            assert_same(received, expected, 3e-5 if is_difference else None, message=s)
 
 
 STRUCTURES = {
@@ -94,8 +101,8 @@ STRUCTURES = {
 def test_any_structure_of_positives(structure, tile_size):
     ids = STRUCTURES[structure]
     z = vectors(len(ids), 4)
-    for number, margins in enumerate(SOME_MARGINS[::3]):
-        tau = TEMPERATURES[number % 3]
+    for number, margins in enumerate(SOME_MARGINS[::4]):
+        tau = TEMPERATURES[number % 5]
         expected = value_and_gradients(
             lambda x, m=margins, t=tau: plain.same_id(x, ids, ContrastSpec(t, m)), z
         )
@@ -183,7 +190,7 @@ def test_captured_vectors_are_those_of_the_loss(name):
     else:
         mean = plain.pair_losses(one.rows, one.targets, one.margins).mean()
     expected = PLAIN[name](a, b, s)
-    if name == "mocov3":
+    if name.startswith("mocov3"):
         expected = expected / (2 * s.temperature)
     if name == "byol":
         expected = expected / 2 - 1
@@ -235,10 +242,19 @@ def test_compiled_code_follows_settings_and_sizes():
     """Nothing is fixed at its first value: temperature, margins, batch size, memory bank."""
     torch._dynamo.reset()
     compiled = torch.compile(mocov3_margin_loss_func, fullgraph=True, backend="eager")
-    for rows, temperature, scale in ((9, 0.2, 1.0), (9, 0.3, 2.0), (11, 0.25, 3.0)):
+    aligned = AlignedTemperature(0.2, 0.8)
+    for rows, temperature, scale in (
+        (9, 0.2, 1.0),
+        (9, 0.3, 2.0),
+        (11, 0.25, 3.0),
+        (9, aligned, 1),
+    ):
         query, key = vectors(rows, 0), vectors(rows, 1)
         arguments = (query, key, temperature, Margins(0.3, 0.2, scale, 0.7, 0.9))
         torch.testing.assert_close(compiled(*arguments), mocov3_margin_loss_func(*arguments))
+    found = [aligned.current]
+    compiled(query, key, aligned)  # written by compiled code, too, without a graph break
+    torch.testing.assert_close(found, [aligned.current])
     banks = [MarginNTXentLoss(0.5, EVERYTHING, memory_bank_size=(8, 6)) for _ in range(2)]
     banks[1].load_state_dict(banks[0].state_dict())
     compiled = torch.compile(banks[0], fullgraph=True, backend="eager")
@@ -281,7 +297,7 @@ def second_derivatives(loss, *inputs):
 IDS = torch.tensor([3, 3, 7, 3, 9, 9, 7, -2, 5])
 
 
-@pytest.mark.parametrize("margins", SOME_MARGINS[::3], ids=str)
+@pytest.mark.parametrize("margins", SOME_MARGINS[::4], ids=str)
 def test_second_derivatives_are_those_of_the_papers_form(margins):
     """Scalings define their own: those of the angles in Eq. 17, with the weights held fixed."""
     a, b = vectors(9, 0), vectors(9, 1)

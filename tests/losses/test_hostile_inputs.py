@@ -32,6 +32,7 @@ MARGINS = [
     Margins(attenuation=1.0, attenuation_type="II"),
     Margins(0.5, 0.4, 20.0, 0.7, 1.0),
     Margins(0.5, 0.4, 20.0, 1 / 3, 1.0, curve="root"),
+    Margins(0.5, 0.4, 20.0, 1 / 3, 1.0, curve="superellipse"),
 ]
 TEMPERATURES = [0.01, 0.2]
 
@@ -267,6 +268,7 @@ def test_extreme_settings_stay_finite(scale):
     for margins in (
         Margins(positive_scale=scale, curvature=scale),
         Margins(subtractive=scale, curvature=scale, curve="root"),
+        Margins(curvature=scale, curve="superellipse"),
     ):
         for kind in ("identical pairs", "opposite pairs", "mixed"):
             first, second = HOSTILE[kind](torch.float32)

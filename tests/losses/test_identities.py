@@ -28,6 +28,7 @@ SCALINGS = [
     Margins(positive_scale=20.0),
     Margins(curvature=0.7),
     Margins(curvature=2.5, curve="root"),
+    Margins(curvature=0.7, curve="superellipse"),
     Margins(attenuation=0.25),
     Margins(attenuation=1.0, attenuation_type="II"),
     Margins(positive_scale=5.0, curvature=1.0, attenuation=0.9),
@@ -233,15 +234,38 @@ def wide():
 
 @pytest.mark.parametrize(
     ("scale", "curvature", "curve"),
-    [(20.0, math.inf, "power"), (1.0, 0.7, "power"), (0.5, 2.5, "root"), (20.0, 0.7, "root")],
+    [
+        (20.0, math.inf, "power"),
+        (1.0, 0.7, "power"),
+        (0.5, 2.5, "root"),
+        (20.0, 0.7, "root"),
+        (20.0, 0.7, "superellipse"),
+        (1.0, 2.5, "superellipse"),
+    ],
 )
 def test_scale_and_curve_multiply_positives_alone(scale, curvature, curve, wide, by_cosine):
     plain, cosine = by_cosine(Margins(), *wide)
     scaled, _ = by_cosine(Margins(0, 0, scale, curvature, curve=curve), *wide)
     share = cosine[0].acos() / math.pi
-    weight = {"power": 1 - share**curvature, "root": (1 - share) ** (1 / curvature)}[curve]
+    weight = {
+        "power": 1 - share**curvature,
+        "root": (1 - share) ** (1 / curvature),
+        "superellipse": (1 - share**curvature) ** (1 / curvature),
+    }[curve]
     torch.testing.assert_close(scaled[0], plain[0] * scale * weight, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(scaled[1:], plain[1:], rtol=1e-9, atol=1e-9)
+
+
+def test_the_curves_agree_where_the_curvature_is_one_and_differ_elsewhere():
+    angle = torch.tensor([math.pi / 4], dtype=torch.float64)
+    rounded = {
+        c: [
+            round(Margins(curvature=c, curve=curve).angle_weight(angle).item(), 2)
+            for curve in ("power", "root", "superellipse")
+        ]
+        for c in (1 / 3, 0.7, 1.0)
+    }
+    assert rounded == {1 / 3: [0.37, 0.42, 0.05], 0.7: [0.62, 0.66, 0.51], 1.0: [0.75] * 3}
 
 
 @pytest.mark.parametrize(("angular", "subtractive"), [(0.3, 0.0), (0.0, 0.4), (1.2, 0.4)])

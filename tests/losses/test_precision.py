@@ -28,6 +28,7 @@ MARGINS = [
     Margins(angular=0.5, beyond_pi="monotone"),
     Margins(0.3, 0.2, 20.0, 0.7, 0.9),
     Margins(angular=3.0, curvature=2.5, curve="root"),
+    Margins(positive_scale=5.0, curvature=0.7, curve="superellipse"),
 ]
 
 
@@ -40,8 +41,8 @@ def exact_loss_and_slope(angle, margins):
     weight = margins.positive_scale
     if not math.isinf(margins.curvature):
         share = angle / math.pi
-        power = 1 - share**margins.curvature
-        weight *= power if margins.curve == "power" else (1 - share) ** (1 / margins.curvature)
+        base = 1 - (share if margins.curve == "root" else share**margins.curvature)
+        weight *= base if margins.curve == "power" else base ** (1 / margins.curvature)
     return 2 - 2 * (similarity - margins.subtractive), 2 * slope * weight
 
 

@@ -140,12 +140,12 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
             "method_kwargs.margins.curvature must be a number > 0 or infinite, got 'wide'",
         ),
         (
-            "mocov3_margin",
+            "byol_curv",
             "method_kwargs.negatives.kind=hard",
-            "method_kwargs has no setting 'negatives' for method=mocov3_margin",
+            "method_kwargs has no setting 'negatives' for method=byol_curv",
         ),
         (
-            "simclr_margin",
+            "mocov3_margin",
             "method_kwargs.negatives.kind=soft",
             "method_kwargs.negatives.kind must be 'standard' or 'debiased' or 'hard', got 'soft'",
         ),

@@ -11,9 +11,9 @@ from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
     distance_polarization_loss_func,
+    mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
-    simclr_debiased_loss_func,
-    simclr_hard_negative_loss_func,
+    nnclr_margin_loss_func,
     simclr_margin_loss_func,
 )
 
@@ -168,20 +168,57 @@ def test_a_vit_can_keep_its_random_patches(method):
 
 
 NEGATIVES = {
-    "standard": lambda z, ids: simclr_margin_loss_func(z, ids, 0.2, MARGINS),
-    "debiased": lambda z, ids: simclr_debiased_loss_func(z, ids, 0.2, 0.3, MARGINS),
-    "hard": lambda z, ids: simclr_hard_negative_loss_func(z, ids, 0.2, 0.3, 0.7, MARGINS),
+    "standard": {"tau_plus": 0.0, "beta": 0.0},
+    "debiased": {"tau_plus": 0.3, "beta": 0.0},
+    "hard": {"tau_plus": 0.3, "beta": 0.7},
+}
+
+
+def contrastive_loss_of(name, model, batch, queues, weights):
+    """Return the contrastive loss of a step of a method from its outputs for two views."""
+    out = [model(images) for images in batch[1]]
+    z = [view["z"] for view in out]
+    settings = (0.2, MARGINS)
+    if name == "simclr_margin":
+        return simclr_margin_loss_func(
+            torch.cat(z), batch[0].repeat(2), *settings, None, *weights.values()
+        )
+    if name == "mocov3_margin":
+        keys = [model.momentum_forward(images)["k"] for images in batch[1]]
+        pairs = ((out[0]["q"], keys[1]), (out[1]["q"], keys[0]))
+        return sum(mocov3_margin_loss_func(q, k, *settings, **weights) for q, k in pairs)
+    if name == "mocov2plus_margin":
+        keys = [model.momentum_forward(images)["z"] for images in batch[1]]
+        losses = [
+            mocov2plus_margin_loss_func(z[i], keys[1 - i], queues[1 - i], *settings, **weights)
+            for i in (0, 1)
+        ]
+        return sum(losses) / 2
+    unit = torch.nn.functional.normalize
+    neighbours = [queues[(unit(view, dim=1) @ queues.t()).argmax(dim=1)] for view in z]
+    losses = [
+        nnclr_margin_loss_func(neighbours[i], out[1 - i]["p"], *settings, **weights) for i in (0, 1)
+    ]
+    return sum(losses) / 2
+
+
+LOGGED = {
+    "simclr_margin": "train_nce_loss",
+    "mocov3_margin": "train_contrastive_loss",
+    "mocov2plus_margin": "train_nce_loss",
+    "nnclr_margin": "train_nnclr_loss",
 }
 
 
 @pytest.mark.parametrize("kind", NEGATIVES)
-def test_negatives_of_simclr(method, kind):
+@pytest.mark.parametrize("name", LOGGED)
+def test_negatives(method, name, kind):
     wanted = f"method_kwargs.negatives={{kind: {kind}, tau_plus: 0.3, beta: 0.7}}"
-    model, batch = method("simclr_margin", wanted, *WITH_MARGINS)
+    model, batch = method(name, *needs(name), wanted, *WITH_MARGINS)
+    queues = model.queue.clone() if hasattr(model, "queue") else None
     model.training_step(batch, 0)
-    z = torch.cat([model(images)["z"] for images in batch[1]])
-    expected = NEGATIVES[kind](z, batch[0].repeat(2))
-    assert model.logged["train_nce_loss"].item() == pytest.approx(expected.item())
+    expected = contrastive_loss_of(name, model, batch, queues, NEGATIVES[kind])
+    assert model.logged[LOGGED[name]].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("one_way", ["false", "true"])

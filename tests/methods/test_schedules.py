@@ -3,13 +3,15 @@
 from dataclasses import asdict
 
 import pytest
+from method_parents import needs
 
 from solo_margins import host
 from solo_margins.losses import Margins
-from solo_margins.methods.settings import Schedule, read_schedules
+from solo_margins.losses.capture import capture
+from solo_margins.methods.settings import Alignment, Schedule, read_schedules
 
 MARGINS = Margins(angular=0.3, subtractive=0.2, positive_scale=5.0, attenuation=0.5)
-VALUES = {**asdict(MARGINS), "polarization_weight": 10.0}
+VALUES = {**asdict(MARGINS), "polarization_weight": 10.0, "temperature": 0.2}
 
 
 class Record(host.pl.Callback):
@@ -30,6 +32,7 @@ class Record(host.pl.Callback):
         ("linear", [1.0, 2.0, 3.0, 4.0, 5.0, 5.0]),
         ("cosine", [1.0, 1.5857864, 3.0, 4.4142136, 5.0, 5.0]),
         ("constant", [1.0, 1.0, 1.0, 1.0, 5.0, 5.0]),
+        ("cycle", [1.0, 3.0, 5.0, 3.0, 1.0, 3.0]),
     ],
 )
 def test_the_shapes(kind, values):
@@ -50,6 +53,7 @@ def test_what_is_not_said_comes_from_the_settings():
             "polarization_weight": {"from": 1, "to": 2},
             "subtractive": {"kind": None, "to": None},
             "curvature": None,
+            "temperature": {"kind": "cycle", "to": 0.1, "epochs": 5},
         },
         VALUES,
         max_epochs=30,
@@ -59,7 +63,16 @@ def test_what_is_not_said_comes_from_the_settings():
         "angular": Schedule("linear", 0.0, 0.3, 2.0),
         "attenuation": Schedule("constant", 0.5, 0.5, 30.0),
         "polarization_weight": Schedule("linear", 1.0, 2.0, 30.0),
+        "temperature": Schedule("cycle", 0.2, 0.1, 5.0),
     }
+
+
+def test_an_alignment_starts_from_the_temperature():
+    entry = {"kind": "alignment", "factor": 0.8, "reference": None, "to": None}
+    found = read_schedules({"temperature": entry}, VALUES, max_epochs=30)
+    assert found == {"temperature": Alignment(0.2, 0.8, 0.0)}
+    settings = {"kind": "alignment", "factor": 0.8, "reference": 0.0}
+    assert found["temperature"].settings() == settings
 
 
 @pytest.mark.parametrize(
@@ -86,6 +99,37 @@ def test_what_is_not_said_comes_from_the_settings():
         (
             {"angular": {"epochs": -1}},
             "method_kwargs.schedules.angular.epochs must be a number >= 0, got -1",
+        ),
+        (
+            {"angular": {"kind": "cycle", "epochs": 0}},
+            "method_kwargs.schedules.angular.epochs must be a number > 0, got 0",
+        ),
+        (
+            {"angular": {"kind": "alignment"}},
+            "method_kwargs.schedules.angular.kind must be 'constant' or 'linear' or 'cosine' or "
+            "'cycle', got 'alignment'",
+        ),
+        (
+            {"angular": {"factor": 1}},
+            "method_kwargs.schedules.angular has no setting 'factor'; its settings are kind",
+        ),
+        (
+            {"temperature": {"to": 0}},
+            "method_kwargs.schedules.temperature.to must be a number > 0, got 0",
+        ),
+        (
+            {"temperature": {"kind": "alignment", "to": 0.3}},
+            "method_kwargs.schedules.temperature with kind=alignment has no setting 'to'; "
+            "its settings are kind, factor, reference",
+        ),
+        (
+            {"temperature": {"factor": 0.5}},
+            "method_kwargs.schedules.temperature with kind=linear has no setting 'factor'; "
+            "its settings are kind, from, to, epochs",
+        ),
+        (
+            {"temperature": {"kind": "alignment", "factor": 2}},
+            "method_kwargs.schedules.temperature.factor must be a number in [0, 1], got 2",
         ),
     ],
 )
@@ -116,6 +160,63 @@ def test_both_ends_must_be_possible(config, override, message):
     with pytest.raises(ValueError) as caught:
         host.METHODS["simclr_margin"](config("simclr_margin", override))
     assert str(caught.value).startswith(message)
+
+
+class Temperatures(host.pl.Callback):
+    """Notes the temperature that every loss of a step computes with, and the one logged."""
+
+    def __init__(self):
+        self.used, self.logged, self.weights = [], [], []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.capture = capture()
+        self.captured = self.capture.__enter__()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.capture.__exit__(None, None, None)
+        self.used.append([captured.spec.temperature for captured in self.captured])
+        self.logged.append(trainer.callback_metrics["schedule_temperature"].item())
+
+
+CYCLE = "method_kwargs.schedules.temperature={kind: cycle, from: 0.4, to: 0.2, epochs: 1}"
+ALIGNED = "method_kwargs.schedules.temperature={kind: alignment, factor: 1, reference: 0.5}"
+TAU = "method_kwargs.temperature=0.2"
+
+
+def test_every_method_with_a_temperature_follows_its_schedule(train, any_method):
+    settings = needs(any_method)
+    if not host.METHODS[any_method].has_negatives:
+        with pytest.raises(ValueError, match=f"left out for method={any_method}, which has no"):
+            train(any_method, *settings, CYCLE)
+        return
+    for schedule in (CYCLE, ALIGNED):
+        record = Temperatures()
+        train(any_method, *settings, TAU, schedule, callbacks=[record])
+        assert all(record.used)
+        for used, logged in zip(record.used, record.logged, strict=True):
+            assert logged == pytest.approx(used[-1])
+        if schedule == CYCLE:
+            cycle = [0.4, 0.25, 0.25] * 2
+            assert record.used == [
+                pytest.approx([tau] * len(used))
+                for tau, used in zip(cycle, record.used, strict=False)
+            ]
+        else:
+            taus = {tau for used in record.used for tau in used}
+            assert len(taus) > 1
+            assert all(0.02 <= tau <= 0.3 for tau in taus)
+
+
+def test_the_factor_of_mocov3_follows_the_temperature(train):
+    """Under a schedule that is over at once the run is that with the last temperature."""
+    over = "method_kwargs.schedules.temperature={kind: linear, from: 0.7, to: 0.2, epochs: 0}"
+    for factor in ("true", "false"):
+        switch = f"method_kwargs.scale_by_temperature={factor}"
+        losses = []
+        for settings in ([TAU], ["method_kwargs.temperature=0.9", over]):
+            _, lightning = train("mocov3_margin", switch, *settings)
+            losses.append(lightning.callback_metrics["train_contrastive_loss"].item())
+        assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
 RAMPED = [

@@ -5,13 +5,16 @@ from dataclasses import replace
 import torch
 from loss_calls import FORMS, Settings, vectors
 
-from solo_margins.losses import Margins, distance_polarization_with_count
+from solo_margins.losses import AlignedTemperature, Margins, distance_polarization_with_count
 
 ROWS, WIDTH, OUT = 12, 6, 5
-MARGINS = [Margins(0.3, 0.2, 5.0, 1.5, 0.5), Margins(attenuation=1.0)]
+CASES = [
+    Settings(0.2, Margins(0.3, 0.2, 5.0, 1.5, 0.5)),
+    Settings(AlignedTemperature(0.2, 0.8, 0.3), Margins(attenuation=1.0)),
+]
 OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 """Losses that take the mean over the rows of one process, whatever the others have."""
-KEYS_WITHOUT_GRADIENT = ("mocov3", "generalized")
+KEYS_WITHOUT_GRADIENT = ("mocov3", "mocov3 hard", "generalized")
 
 
 def everything_of_one_rank(rank, shares):
@@ -24,14 +27,14 @@ def everything_of_one_rank(rank, shares):
     mine = slice(start, start + shares[rank])
     first, second = vectors(ROWS, 0, WIDTH)[mine], vectors(ROWS, 1, WIDTH)[mine]
     numbers = torch.arange(ROWS)[mine]
-    settings = Settings(ids=numbers, assignments=numbers % 9, others=vectors(9, 2, OUT))
+    more = {"ids": numbers, "assignments": numbers % 9, "others": vectors(9, 2, OUT)}
     found = {}
-    for margins in MARGINS:
+    for case in CASES:
+        settings = replace(case, tile_size=2, **more)
         for form, calls in FORMS.items():
             for name, loss in calls.items():
                 if name not in OF_ONE_PROCESS:
-                    s = replace(settings, margins=margins, tile_size=2)
-                    found[form, name, str(margins)] = _numbers(name, loss, first, second, s)
+                    found[form, name, str(case)] = _numbers(name, loss, first, second, settings)
     return found, distance_polarization_with_count(first, 0.3, 0.5)[1].item()
 
 

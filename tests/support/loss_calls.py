@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from solo_margins import losses
-from solo_margins.losses import Margins, plain
+from solo_margins.losses import AlignedTemperature, Margins, plain
 from solo_margins.losses.margins import ContrastSpec
 
 ALL_MARGINS = [
@@ -16,10 +16,14 @@ ALL_MARGINS = [
     for numbers in itertools.product(
         (0.0, 0.4, 3.0), (0.0, 0.5), (1.0, 20.0), (0.7, math.inf), (0.0, 0.25, 1.0)
     )
-    for kind, curve, beyond in (("I", "power", "cosine"), ("II", "root", "monotone"))
+    for kind, curve, beyond in (
+        ("I", "power", "cosine"),
+        ("II", "root", "monotone"),
+        ("I", "superellipse", "cosine"),
+    )
 ]
-SOME_MARGINS = ALL_MARGINS[::5]
-"""A fifth of them, with every value and most pairs of values."""
+SOME_MARGINS = ALL_MARGINS[::7]
+"""A seventh of them, with every value and most pairs of values."""
 
 WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
@@ -29,7 +33,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 class Settings:
     """What the losses are called with beside two (N, D) batches that belong together row by row."""
 
-    temperature: float = 0.2
+    temperature: float | AlignedTemperature = 0.2
     margins: Margins = Margins()  # noqa: RUF009
     tile_size: int | None = None
     negatives_weight: float = 0.5
@@ -55,8 +59,17 @@ def _assignments(a, s):
     return torch.arange(len(a)).flip(0) if s.assignments is None else s.assignments
 
 
+def temperature_of(s):
+    """Return the temperature as a number, that of the last loss where it follows the positives."""
+    return getattr(s.temperature, "current", s.temperature)
+
+
 def _spec(s, **more):
     return ContrastSpec(s.temperature, s.margins, **more)
+
+
+def _hard(s):
+    return _spec(s, tau_plus=s.tau_plus, beta=s.beta)
 
 
 PUBLIC = {
@@ -82,6 +95,15 @@ PUBLIC = {
     "mocov2plus": lambda a, b, s: losses.mocov2plus_margin_loss_func(
         a, b, _others(a, b, s).t(), s.temperature, s.margins
     ),
+    "mocov3 hard": lambda a, b, s: losses.mocov3_margin_loss_func(
+        a, b, s.temperature, s.margins, s.tile_size, s.tau_plus, s.beta
+    ),
+    "nnclr hard": lambda a, b, s: losses.nnclr_margin_loss_func(
+        b, a, s.temperature, s.margins, s.tau_plus, s.beta
+    ),
+    "mocov2plus hard": lambda a, b, s: losses.mocov2plus_margin_loss_func(
+        a, b, _others(a, b, s).t(), s.temperature, s.margins, s.tau_plus, s.beta
+    ),
     "deepclusterv2": lambda a, b, s: losses.deepclusterv2_margin_loss_func(
         a, _others(a, b, s), _assignments(a, s), s.temperature, s.margins
     ),
@@ -94,7 +116,7 @@ PUBLIC = {
 }
 
 PLAIN = {
-    "mocov3": lambda a, b, s: 2 * s.temperature * plain.query_key(a, b, _spec(s)),
+    "mocov3": lambda a, b, s: plain.query_key(a, b, _spec(s)) * 2 * temperature_of(s),
     "nnclr": lambda a, b, s: plain.query_key(b, a, _spec(s), with_gradient=True),
     "generalized": lambda a, b, s: plain.query_key(
         a, b, _spec(s, negatives_weight=s.negatives_weight)
@@ -102,10 +124,11 @@ PLAIN = {
     "simclr": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s)),
     "classes": lambda a, b, s: plain.same_id(a, _assignments(a, s) // 2, _spec(s)),
     "debiased": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s, tau_plus=s.tau_plus)),
-    "hard": lambda a, b, s: plain.same_id(
-        *_views(a, b, s), _spec(s, tau_plus=s.tau_plus, beta=s.beta)
-    ),
+    "hard": lambda a, b, s: plain.same_id(*_views(a, b, s), _hard(s)),
     "mocov2plus": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _spec(s)),
+    "mocov3 hard": lambda a, b, s: plain.query_key(a, b, _hard(s)) * 2 * temperature_of(s),
+    "nnclr hard": lambda a, b, s: plain.query_key(b, a, _hard(s), with_gradient=True),
+    "mocov2plus hard": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _hard(s)),
     "deepclusterv2": lambda a, b, s: plain.prototypes(
         a, _others(a, b, s), _assignments(a, s), _spec(s)
     ),

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from loss_calls import PLAIN, PUBLIC, Settings, assert_same, takes
 
-from solo_margins.losses import Margins
+from solo_margins.losses import AlignedTemperature, Margins
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 VALUES = ("normal", "huge", "tiny", "zero rows", "equal rows", "opposite", "one axis", "integers")
@@ -42,8 +42,17 @@ def _margins(with_attenuation=True):
         if with_attenuation
         else st.just(0.0),
         attenuation_type=st.sampled_from(("I", "II")),
-        curve=st.sampled_from(("power", "root")),
+        curve=st.sampled_from(("power", "root", "superellipse")),
         beyond_pi=st.sampled_from(("cosine", "monotone")),
+    )
+
+
+@st.composite
+def _temperatures(draw):
+    number = 10.0 ** draw(st.floats(-3.0, 2.0))
+    share = st.floats(0.0, 1.0)
+    return draw(
+        st.one_of(st.just(number), st.builds(AlignedTemperature, st.just(number), share, share))
     )
 
 
@@ -61,7 +70,7 @@ def cases(draw):
         values=draw(st.sampled_from(VALUES)),
         seed=draw(st.integers(0, 2**31)),
         settings=Settings(
-            temperature=10.0 ** draw(st.floats(-3.0, 2.0)),
+            temperature=draw(_temperatures()),
             margins=draw(_margins(with_attenuation=takes(loss, Margins(attenuation=1.0)))),
             tile_size=draw(st.one_of(st.none(), st.integers(1, 20))),
             negatives_weight=draw(st.one_of(st.just(0.0), st.floats(0.0, 1.0))),
@@ -122,6 +131,11 @@ def _value_and_gradients(loss, first, second, settings):
     return value.detach(), *found
 
 
+def _lowest(temperature):
+    """Return the temperature, or a tenth of its base where it follows the positives."""
+    return temperature.base / 10 if isinstance(temperature, AlignedTemperature) else temperature
+
+
 def check(case):
     """Raise ``AssertionError`` unless everything that is promised holds for a call."""
     first, second, settings = _inputs(case)
@@ -135,7 +149,7 @@ def check(case):
         other = replace(settings, tile_size=None if settings.tile_size else 1)
         again = call(first, second, other)
     tolerance = 1e-9 if case.dtype == torch.float64 else 1e-4
-    size = 1.0 + 1.0 / settings.temperature
+    size = 1.0 + 1.0 / _lowest(settings.temperature)
     assert abs(again - value) <= tolerance * (abs(value) + size), f"tiles {again} {value}"
     plain = _value_and_gradients(PLAIN[case.loss], first, second, settings)
     if case.dtype == torch.float64 and case.values == "normal" and case.width > 1:

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 def naive_curve(angle, margins):
     if math.isinf(margins.curvature):
         return torch.ones_like(angle)
-    if margins.curve == "power":
-        return 1 - (angle / math.pi).abs() ** margins.curvature
+    if margins.curve != "root":
+        power = 1 - (angle / math.pi).abs() ** margins.curvature
+        return power if margins.curve == "power" else power ** (1 / margins.curvature)
     return (1 - angle.abs() / math.pi) ** (1 / margins.curvature)
 
 
@@ -84,13 +85,23 @@ def naive_contrastive(
     return (negatives_weight - 1) * positive - negatives_weight * F.logsigmoid(positive - negative)
 
 
-def naive_query_key(query, key, temperature, margins, negatives_weight=1.0, rows=None):
+def naive_query_key(query, key, temperature, margins, negatives_weight=1.0, rows=None, **corrected):
     """The mean over all rows, or over the first so many of them."""
     is_positive = torch.eye(len(query), dtype=torch.bool)
     losses = naive_contrastive(
-        query, key, is_positive, ~is_positive, temperature, margins, negatives_weight
+        query, key, is_positive, ~is_positive, temperature, margins, negatives_weight, **corrected
     )
     return losses[:rows].mean()
+
+
+def naive_queue(query, key, queue, temperature, margins, **corrected):
+    is_positive = torch.eye(len(query), len(query) + len(queue), dtype=torch.bool)
+    is_negative = torch.zeros_like(is_positive)
+    is_negative[:, len(query) :] = True
+    columns = torch.cat([key, queue]).detach()
+    return naive_contrastive(
+        query, columns, is_positive, is_negative, temperature, margins, **corrected
+    ).mean()
 
 
 def naive_same_id(z, indexes, temperature, margins, **corrected):

@@ -30,6 +30,8 @@ VARIANTS = {
     "scaled": ("simclr_margin", ["method_kwargs.margins={positive_scale: 5, curvature: 0.7}"]),
     "polarized": ("simclr_margin", ["method_kwargs.polarization.weight=0.5"]),
     "hard": ("simclr_margin", ["method_kwargs.negatives.kind=hard"]),
+    "hard_queue": ("mocov2plus_margin", ["method_kwargs.negatives.kind=hard"]),
+    "aligned": ("mocov3_margin", ["method_kwargs.schedules.temperature.kind=alignment"]),
 }
 QUEUE = 16
 """Entries of every queue."""

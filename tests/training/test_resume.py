@@ -114,7 +114,10 @@ def resumed_weights(config, stopping, settings, *stops):
 )
 def test_whatever_the_trainer_is_told_the_weights_are_the_same(config, stopping, changes):
     settings = ["method=mocov3_margin", "max_epochs=4", "auto_resume.enabled=true", *changes]
-    settings.append("method_kwargs.schedules={positive_scale: {kind: cosine, from: 0.5, to: 2}}")
+    settings += [
+        "method_kwargs.schedules.positive_scale={kind: cosine, from: 0.5, to: 2}",
+        "method_kwargs.schedules.temperature={kind: cycle, from: 0.1, to: 0.4, epochs: 2}",
+    ]
     whole = weights_of(training.pretrain(config(*settings, "name=whole")).checkpoint)
     stops = [(1, interrupt), (4, crash), (6, interrupt), (7, crash)]
     assert differences(whole, resumed_weights(config, stopping, settings, *stops)) == []
@@ -224,7 +227,8 @@ KILLED = [
     *("method=mocov3_margin", "backbone.name=narrow_resnet18", "data.num_workers=2"),
     *("max_epochs=24", "auto_resume.enabled=true", "++run_id=killed"),
     *("++knn_eval={enabled: true, k: 3, distance_func: euclidean}", "++momentum.classifier=true"),
-    "++method_kwargs.schedules={positive_scale: {kind: linear, from: 0.5, to: 2}}",
+    "++method_kwargs.schedules={positive_scale: {kind: linear, from: 0.5, to: 2}, "
+    "temperature: {kind: alignment, factor: 0.5}}",
 ]
 
 

@@ -8,7 +8,7 @@ same vectors the similarity matrix is symmetric and half of it suffices.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from solo_margins.losses import plain
 from solo_margins.losses.capture import CapturedContrast, report
 from solo_margins.losses.engine import geometry
 from solo_margins.losses.engine.positives import Counts, Positives
-from solo_margins.losses.margins import ContrastSpec
+from solo_margins.losses.margins import AlignedTemperature, ContrastSpec
 
 
 class RowTerms(NamedTuple):
@@ -120,12 +120,18 @@ def contrastive_loss(
             weighted by the number of all ranks' rows, so that they count alike in it.
         tile_size: rows of the similarity matrix held at a time; None chooses.
     """
-    report(CapturedContrast, rows, rows if columns is None else columns, positives, spec)
+    compared = rows if columns is None else columns
+    if isinstance(spec.temperature, AlignedTemperature):
+        found = [torch.linalg.vecdot(rows, partner) for partner in _partners(compared, positives)]
+        cosines = torch.stack(found, dim=1)
+        valid = torch.ones_like(cosines) if positives.valid is None else positives.valid
+        temperature = spec.temperature.update((cosines * valid).sum(), valid.sum())
+        spec = replace(spec, temperature=temperature.item())
+    report(CapturedContrast, rows, compared, positives, spec)
     matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
     if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
         return geometry.EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
-    columns = rows if columns is None else columns
-    return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
+    return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, compared)
 
 
 # --------------------------------------------------------------------------------- positives
