@@ -199,7 +199,7 @@ def as_markdown(results: Sequence[dict[str, Any]]) -> str:
 
 
 def draw(results: Sequence[dict[str, Any]], band: tuple[float, float], path: Path) -> None:
-    """Draw the distances of each row, all seeds together, over the outlines of the first row."""
+    """Draw the distances of each row, all seeds together, and dotted those of the first row."""
     rows = list(dict.fromkeys(one["row"] for one in results if one["row"] != BEFORE)) or [BEFORE]
     lines = -(-len(rows) // 3)
     figure = Figure(figsize=(12.6, 2.9 * lines + 0.6))
@@ -211,9 +211,9 @@ def draw(results: Sequence[dict[str, Any]], band: tuple[float, float], path: Pat
             counts = torch.tensor([r["counts"][group] for r in results if r["row"] == row]).sum(0)
             shares = counts / counts.sum()
             edges = torch.linspace(0, 1, len(counts) + 1)
-            axis.stairs(shares, edges, fill=True, alpha=0.35, color=colour, label=group)
+            axis.stairs(shares, edges, color=colour, lw=1.8, label=group)
             axis.stairs(first.setdefault(group, shares), edges, color=colour, ls=":")
-        axis.set(title=row, xlim=(0.1, 0.9))
+        axis.set(title=row, xlim=(0.12, 0.88))
     axes[0, 0].legend(fontsize=9, frameon=False)
     figure.supxlabel(f"D = (1 − cos θ)/2 of a definition and an example; dotted: {rows[0]}")
     figure.supylabel("share")
