@@ -1,25 +1,26 @@
-"""Quick thoughts with distance polarization and with margins: sentences of WordNet, no images.
+"""Quick thoughts with debiased and hard negatives and distance polarization, on WordNet.
 
 apt install wordnet-base
-python examples/sentences.py --seeds 1 2 --output sentences
+python examples/sentences.py --seeds 1 2 3 --output sentences
 
-Two encoders, f and g, learn to find the partner of a sentence among those of the batch, as quick
-thoughts do (https://arxiv.org/abs/1803.02893): the definition of a synset and an example of its
-use. Then a linear probe finds the lexicographer file of sentences of other synsets.
+Two encoders, f and g, learn to find the partner of a sentence in the batch, as quick thoughts do
+(https://arxiv.org/abs/1803.02893): the definition of a synset and an example of its use. A linear
+probe then finds the lexicographer file of other synsets. Finished runs are not repeated.
 """
 
 import argparse
-import csv
-import io
-import math
+import json
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from sentence_figure import draw
+from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -27,31 +28,19 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from wordnet import SPLITS, Synset, Vocabulary, WordNetError, find, read, split
 
-from solo_margins.files import complete_file
-from solo_margins.lens.curves import described
+from solo_margins.files import append_line, complete_file, read_lines
 from solo_margins.lens.measures import separation
 from solo_margins.lens.records import Histogram
-from solo_margins.losses import (
-    Margins,
-    distance_polarization_loss_func,
-    nnclr_margin_loss_func,
-)
-from solo_margins.losses.checks import require_band
+from solo_margins.losses import distance_polarization_loss_func, nnclr_margin_loss_func
+from solo_margins.losses.checks import POSITIVE, require_count, require_number
 
 LONGEST = 24  # words; 99 of 100 definitions are shorter
-WIDTH, FEATURES = 128, 128
-BINS = 50
-NO_MARGINS = Margins()
-
-
-@dataclass(frozen=True)
-class Row:
-    """What is added to quick thoughts."""
-
-    name: str
-    margins: Margins = NO_MARGINS
-    polarization: float = 0.0
-    """Weight of the regulariser."""
+WIDTH = 128
+BEFORE = "untrained"
+PROBES = ("definitions", "examples")
+ROWS = (BEFORE, "qt", "debiased", "hard", "qt+dp", "debiased+dp", "hard+dp")
+WHAT_TO_RUN = ("wordnet", "output", "rows", "seeds")  # and not how
+GROUPS = {"pair": "C0", "same file": "C2", "other file": "C1"}  # of distances, and their colours
 
 
 @dataclass(frozen=True)
@@ -59,12 +48,9 @@ class Sentences:
     """Synsets as numbers of words, padded with zeros."""
 
     definitions: Tensor
-    examples: Tensor
-    """Of all synsets, one after the other."""
-    first: Tensor
-    """Where the examples of each synset begin."""
-    number: Tensor
-    """How many examples each synset has."""
+    every_example: Tensor  # of all synsets, one after the other
+    first: Tensor  # where the examples of each synset begin
+    number: Tensor  # how many examples each synset has
     labels: Tensor
 
     @classmethod
@@ -84,94 +70,74 @@ class Sentences:
             torch.tensor([one.label for one in synsets]),
         )
 
+    @property
+    def examples(self) -> Tensor:
+        """The first example of each synset."""
+        return self.every_example[self.first]
+
     def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return definitions and an example of each, drawn at random."""
         drawn = (torch.rand(len(rows)) * self.number[rows]).long()
-        return self.definitions[rows], self.examples[self.first[rows] + drawn]
-
-    def __len__(self) -> int:
-        return len(self.labels)
+        return self.definitions[rows], self.every_example[self.first[rows] + drawn]
 
 
-class Encoder(nn.Module):
-    """A bag of words: the mean of their vectors, and a layer.
-
-    Args:
-        words: how many words there are.
-    """
-
-    def __init__(self, words: int) -> None:
-        super().__init__()
-        self.vectors = nn.EmbeddingBag(words, WIDTH, mode="mean", padding_idx=Vocabulary.FILLER)
-        self.layer = nn.Sequential(nn.Linear(WIDTH, FEATURES), nn.Tanh())
-
-    def forward(self, sentences: Tensor) -> Tensor:
-        """Return one vector for each sentence."""
-        encoded: Tensor = self.layer(self.vectors(sentences))
-        return encoded
+def bag_of_words(words: int) -> nn.Module:
+    """Return an encoder of sentences: the mean of their words' vectors, and a layer."""
+    vectors = nn.EmbeddingBag(words, WIDTH, mode="mean", padding_idx=Vocabulary.FILLER)
+    return nn.Sequential(vectors, nn.Linear(WIDTH, WIDTH), nn.Tanh())
 
 
 class QuickThoughts(nn.Module):
-    """The encoder f of a sentence and the encoder g of its candidates.
-
-    Args:
-        words: how many words there are.
-    """
+    """The encoder f of a sentence and the encoder g of its candidates."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
-        self.f = Encoder(words)
-        self.g = Encoder(words)
-
-    def loss(
-        self,
-        definitions: Tensor,
-        examples: Tensor,
-        row: Row,
-        temperature: float,
-        band: tuple[float, float],
-    ) -> Tensor:
-        """Return the loss of pairs: f of each sentence against g of all possible partners."""
-        f_definitions, f_examples = self.f(definitions), self.f(examples)
-        g_definitions, g_examples = self.g(definitions), self.g(examples)
-        total = torch.zeros(())
-        for query, candidates in ((f_definitions, g_examples), (f_examples, g_definitions)):
-            total = total + nnclr_margin_loss_func(query, candidates, temperature, row.margins)
-            if row.polarization:
-                every = torch.cat([query, candidates])
-                total = total + row.polarization * distance_polarization_loss_func(every, *band)
-        return total / 2
+        self.f, self.g = bag_of_words(words), bag_of_words(words)
 
     @torch.no_grad()
     def features(self, sentences: Tensor) -> Tensor:
         """Return what a downstream task gets: both encodings of each sentence."""
-        parts = [torch.cat([self.f(part), self.g(part)], dim=1) for part in sentences.split(2048)]
-        return torch.cat(parts)
+        return torch.cat([self.f(sentences), self.g(sentences)], dim=1)
 
     @torch.no_grad()
-    def distances(self, data: Sentences) -> tuple[Tensor, Tensor]:
-        """Return D = (1 − cos)/2 of all pairs, and of all definitions with others' examples."""
-        f_definitions = normalize(self.f(data.definitions), dim=1)
-        g_examples = normalize(self.g(data.examples[data.first]), dim=1)
-        distance = (1 - f_definitions @ g_examples.t()) / 2
-        own = torch.eye(len(data), dtype=torch.bool)
-        return distance[own], distance[~own]
+    def distances(self, data: Sentences) -> dict[str, Tensor]:
+        """Return D = (1 − cos)/2 of f(definition) and g(example), by group."""
+        cosine = normalize(self.f(data.definitions)) @ normalize(self.g(data.examples)).t()
+        distance = (1 - cosine) / 2
+        own = torch.eye(len(data.labels), dtype=torch.bool)
+        same = data.labels == data.labels.unsqueeze(1)
+        groups = (distance[own], distance[same & ~own], distance[~same])
+        return dict(zip(GROUPS, groups, strict=True))
+
+
+def contrast(query: Tensor, key: Tensor, row: str, settings: argparse.Namespace) -> Tensor:
+    """Return the loss of a row of the table; key i is the partner of query i."""
+    negatives, _, polarized = row.partition("+")
+    tau_plus = 0.0 if negatives == "qt" else settings.tau_plus
+    beta = settings.beta if negatives == "hard" else 0.0
+    loss = nnclr_margin_loss_func(query, key, settings.temperature, tau_plus=tau_plus, beta=beta)
+    if polarized:
+        both = torch.cat([query, key])
+        penalty = distance_polarization_loss_func(both, settings.lower, settings.upper)
+        loss = loss + settings.weight * penalty
+    return loss
 
 
 def train(
-    model: QuickThoughts, data: Sentences, row: Row, arguments: argparse.Namespace, title: str
+    model: QuickThoughts, data: Sentences, row: str, settings: argparse.Namespace, title: str
 ) -> list[float]:
     """Train a model and return the mean loss of every epoch."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr, fused=True)
-    batch_size = min(arguments.batch_size, len(data))
-    steps = len(data) // batch_size
-    band = (arguments.lower, arguments.upper)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, fused=True)
+    batch_size = min(settings.batch_size, len(data.labels))
+    steps = len(data.labels) // batch_size
     means = []
-    with tqdm(total=arguments.epochs * steps, desc=title, unit="step", mininterval=1.0) as bar:
-        for _ in range(arguments.epochs):
+    with tqdm(total=settings.epochs * steps, desc=title, unit="step", mininterval=1.0) as bar:
+        for _ in range(settings.epochs):
             losses = []
-            for rows in torch.randperm(len(data))[: steps * batch_size].split(batch_size):
-                loss = model.loss(*data.pairs(rows), row, arguments.temperature, band)
+            for rows in torch.randperm(len(data.labels))[: steps * batch_size].split(batch_size):
+                definitions, examples = data.pairs(rows)
+                loss = contrast(model.f(definitions), model.g(examples), row, settings) / 2
+                loss = loss + contrast(model.f(examples), model.g(definitions), row, settings) / 2
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -182,215 +148,151 @@ def train(
     return means
 
 
-def probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> float:
-    """Return the test accuracy, in percent, of a logistic regression on frozen features."""
-    mean, deviation = train[0].mean(dim=0), train[0].std(dim=0).clamp_min(1e-6)
-    (x, y), (test_x, test_y) = [
-        (((features - mean) / deviation).numpy(), labels.numpy())
-        for features, labels in (train, test)
-    ]
-    classifier = LogisticRegression(C=0.01, max_iter=300, tol=1e-3).fit(x, y)
-    return 100 * float(classifier.score(test_x, test_y))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What was measured of one model."""
-
-    row: str
-    seed: int
-    numbers: dict[str, float]
-    pairs: Histogram
-    others: Histogram
+def probe(model: QuickThoughts, data: Sentences, held_out: Sentences, texts: str) -> float:
+    """Return the accuracy, in percent, of a logistic regression on frozen features."""
+    x, held_out_x = (model.features(getattr(part, texts)) for part in (data, held_out))
+    mean, deviation = x.mean(dim=0), x.std(dim=0).clamp_min(1e-6)
+    x, held_out_x = (x - mean) / deviation, (held_out_x - mean) / deviation
+    classifier = LogisticRegression(C=0.01, max_iter=300, tol=1e-3)
+    classifier.fit(x.numpy(), data.labels.numpy())
+    return 100 * float(classifier.score(held_out_x.numpy(), held_out.labels.numpy()))
 
 
 def measure(
-    model: QuickThoughts, data: Sentences, held_out: Sentences, band: tuple[float, float]
-) -> tuple[dict[str, float], Histogram, Histogram]:
-    """Return numbers, and the histograms of distances of pairs and of non-pairs."""
-    own, others = model.distances(held_out)
-    every = torch.cat([own, others])
+    model: QuickThoughts, data: Sentences, held_out: Sentences, settings: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the numbers of the table and the counts of distances of each group."""
+    groups = model.distances(held_out)
+    pair, *others = groups.values()
+    every = torch.cat([pair, *others])
+    in_band = (every > settings.lower) & (every < settings.upper)
     numbers = {
-        "definitions": probe(
-            (model.features(data.definitions), data.labels),
-            (model.features(held_out.definitions), held_out.labels),
-        ),
-        "examples": probe(
-            (model.features(data.examples[data.first]), data.labels),
-            (model.features(held_out.examples[held_out.first]), held_out.labels),
-        ),
-        "separation": 100 * separation(own, others),
-        "pair_distance": own.mean().item(),
-        "other_distance": others.mean().item(),
-        "in_band": 100 * ((every > band[0]) & (every < band[1])).double().mean().item(),
+        **{texts: probe(model, data, held_out, texts) for texts in PROBES},
+        "pair closer": 100 * separation(pair, torch.cat(others)),
+        "in band": 100 * in_band.double().mean().item(),
+        **{f"D {name}": distances.mean().item() for name, distances in groups.items()},
     }
-    return numbers, Histogram.of(own, 0.0, 1.0, BINS), Histogram.of(others, 0.0, 1.0, BINS)
+    counts = {name: Histogram.of(one, 0.0, 1.0, 50).counts for name, one in groups.items()}
+    return {"numbers": {key: round(n, 4) for key, n in numbers.items()}, "counts": counts}
 
 
-def rows_of(arguments: argparse.Namespace) -> dict[str, list[Row]]:
-    """Return the rows of the table by their names on the command line."""
-    margins = Margins(angular=arguments.angular, subtractive=arguments.subtractive)
-    scaled = Margins(positive_scale=arguments.scale, curvature=arguments.curvature)
-    return {
-        "qt": [Row("QT")],
-        "dp": [Row(f"QT + dp (λ = {one:g})", polarization=one) for one in arguments.weights],
-        "margins": [Row(f"QT + margins ({described(margins)})", margins)],
-        "scaled": [Row(f"QT + margins ({described(scaled)})", scaled)],
-    }
+def as_markdown(results: Sequence[dict[str, Any]]) -> str:
+    """Return the table: means over seeds ± their deviation, also of differences to QT."""
+    plain = {one["seed"]: one["numbers"] for one in results if one["row"] == "qt"}
+    rows: dict[str, dict[str, list[float]]] = {}
+    for one in results:
+        columns = rows.setdefault(one["row"], defaultdict(list))
+        for key, value in one["numbers"].items():
+            columns[key].append(value)
+            if key in PROBES and plain:
+                columns[f"{key} − qt"].append(value - plain[one["seed"]][key])
+    head = ["", *next(iter(rows.values()))]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for row, columns in rows.items():
+        cells = [row]
+        for key, values in columns.items():
+            digits = 3 if key.startswith("D ") else 2 if "−" in key else 1
+            deviation = statistics.stdev(values) if len(values) > 1 else float("nan")
+            cells.append(f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}")
+        lines.append(cells)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def as_csv(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """Return a table with its head."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(lines)
-    return file.getvalue()
+def draw(results: Sequence[dict[str, Any]], band: tuple[float, float], path: Path) -> None:
+    """Draw the distances of each row, all seeds together, and dotted those of the first row."""
+    rows = list(dict.fromkeys(one["row"] for one in results if one["row"] != BEFORE)) or [BEFORE]
+    lines = -(-len(rows) // 3)
+    figure = Figure(figsize=(12.6, 2.9 * lines + 0.6))
+    axes = figure.subplots(lines, 3, sharex=True, sharey=True, squeeze=False)
+    first: dict[str, Tensor] = {}
+    for axis, row in zip(axes.flat, rows, strict=False):
+        axis.axvspan(*band, color="gold", alpha=0.25, lw=0, label="band of dp")
+        for group, colour in GROUPS.items():
+            counts = torch.tensor([r["counts"][group] for r in results if r["row"] == row]).sum(0)
+            shares = counts / counts.sum()
+            edges = torch.linspace(0, 1, len(counts) + 1)
+            axis.stairs(shares, edges, color=colour, lw=1.8, label=group)
+            axis.stairs(first.setdefault(group, shares), edges, color=colour, ls=":")
+        axis.set(title=row, xlim=(0.12, 0.88))
+    axes[0, 0].legend(fontsize=9, frameon=False)
+    figure.supxlabel(f"D = (1 − cos θ)/2 of a definition and an example; dotted: {rows[0]}")
+    figure.supylabel("share")
+    figure.tight_layout()
+    with complete_file(path) as partial:
+        figure.savefig(partial, dpi=110)
 
 
-def numbers_csv(results: Sequence[Measured]) -> str:
-    """Return all numbers, a line for each model."""
-    return as_csv(
-        ["row", "seed", *results[0].numbers],
-        ([one.row, one.seed, *(f"{n:.4f}" for n in one.numbers.values())] for one in results),
-    )
-
-
-def histograms_csv(results: Sequence[Measured]) -> str:
-    """Return the counts of distances, a line for each model and bin."""
-    return as_csv(
-        ["row", "seed", "distance", "pairs", "others"],
-        (
-            [one.row, one.seed, f"{centre:.2f}", *counts]
-            for one in results
-            for centre, *counts in zip(
-                one.pairs.centres, one.pairs.counts, one.others.counts, strict=True
-            )
-        ),
-    )
-
-
-def as_markdown(results: Sequence[Measured], majority: float) -> str:
-    """Return the table: means over seeds, with their deviation."""
-    lines = [
-        "| | definitions, % | usage examples, % | pair closer, % | D of pairs | D of others "
-        "| in the band, % |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-        f"| majority class | {majority:.1f} | {majority:.1f} | | | | |",
-    ]
-    for name in dict.fromkeys(one.row for one in results):
-        of_row = [one.numbers for one in results if one.row == name]
-        cells = [name]
-        for key in of_row[0]:
-            values = [numbers[key] for numbers in of_row]
-            mean = statistics.mean(values)
-            if key.endswith("distance"):
-                cells.append(f"{mean:.3f}")
-            elif len(values) > 1:
-                cells.append(f"{mean:.1f} ± {statistics.stdev(values):.1f}")
-            else:
-                cells.append(f"{mean:.1f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def whole(text: str) -> int:
-    """Return a whole number above 0 of the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return int(text)
-
-
-def positive(text: str) -> float:
-    """Return a number above 0 of the command line."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-    return number
-
-
-def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the settings of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--wordnet", type=Path, help="folder of WordNet's data files; found by itself if installed")
-    add("--output", type=Path, default=Path("sentences"), help="folder for table, CSV and figure")
-    add("--rows", nargs="+", default=["qt", "dp", "margins", "scaled"], help="of the table")
+    add("--output", type=Path, default=Path("sentences"), help="folder for results and figure")
+    add("--rows", nargs="+", default=ROWS, choices=ROWS, help="of the table")
     add("--seeds", nargs="+", type=int, default=[1])
-    add("--epochs", type=whole, default=8)
-    add("--pairs", type=whole, help="train on so many synsets, not on all")
-    add("--batch-size", type=whole, default=256)
-    add("--lr", type=positive, default=3e-3)
-    add("--temperature", type=positive, default=0.1)
     add("--probe-on", choices=SPLITS[1:], default="test", help="settings: choose by validation")
-    add("--weights", nargs="+", type=positive, default=[100.0, 1000.0], help="λ, a row dp for each")
-    add("--lower", type=float, default=0.2, help="δ⁺, where its band begins")
-    add("--upper", type=float, default=0.4, help="δ⁻, where its band ends")
-    add("--angular", type=float, default=0.1, help="m₁ of the row margins")
-    add("--subtractive", type=float, default=0.1, help="m₂ of the row margins")
-    add("--scale", type=float, default=2.0, help="s of the row scaled")
-    add("--curvature", type=float, default=1.0, help="c of the row scaled")
-    arguments = parser.parse_args(given)
+    add("--epochs", type=int, default=8)
+    add("--batch-size", type=int, default=256)
+    add("--lr", type=float, default=3e-3)
+    add("--temperature", type=float, default=0.05)
+    add("--tau-plus", type=float, default=0.01, help="share of false negatives")
+    add("--beta", type=float, default=0.25, help="preference of hard negatives")
+    add("--weight", type=float, default=100.0, help="λ of distance polarization (dp)")
+    add("--lower", type=float, default=0.3, help="δ⁺, where its band begins")
+    add("--upper", type=float, default=0.45, help="δ⁻, where its band ends")
+    settings = parser.parse_args(words)
     try:
-        known = rows_of(arguments)
-        require_band(arguments.lower, arguments.upper)
+        require_count("epochs", settings.epochs)
+        require_count("batch_size", settings.batch_size)
+        require_number("lr", settings.lr, POSITIVE)
+        require_number("weight", settings.weight, POSITIVE)
+        for row in ROWS[1:]:  # the losses check their own settings
+            contrast(torch.eye(2), torch.eye(2), row, settings)
     except ValueError as error:
         parser.error(str(error))
-    unknown = [name for name in arguments.rows if name not in known]
-    if unknown:
-        parser.error(f"--rows must be of {', '.join(known)}, got {', '.join(unknown)}")
-    return arguments
+    return settings
 
 
 def main() -> None:
-    """Train and probe every row with every seed, and write table, CSV and figure."""
-    arguments = parsed()
+    """Train and probe every row with every seed, and write table and figure."""
+    settings = parsed()
     try:
-        parts = split(read(find(arguments.wordnet)))
+        parts = split(read(find(settings.wordnet)))
     except WordNetError as error:
         sys.exit(str(error))
-    every = parts["train"]
-    number = min(arguments.pairs or len(every), len(every))
-    # Evenly from all files: the first lines are nouns of one kind.
-    synsets = [every[place * len(every) // number] for place in range(number)]
-    vocabulary = Vocabulary(text for one in synsets for text in (one.definition, *one.examples))
-    data = Sentences.of(synsets, vocabulary)
-    held_out = Sentences.of(parts[arguments.probe_on], vocabulary)
+    texts = (text for one in parts["train"] for text in (one.definition, *one.examples))
+    vocabulary = Vocabulary(texts)
+    data = Sentences.of(parts["train"], vocabulary)
+    held_out = Sentences.of(parts[settings.probe_on], vocabulary)
+    majority = (held_out.labels == data.labels.mode().values).double().mean().item()
     print(
-        f"{len(data)} synsets train, {len(held_out)} {arguments.probe_on}; {len(vocabulary)} words",
+        *(f"{len(synsets)} synsets {part}," for part, synsets in parts.items()),
+        f"{len(vocabulary)} words; largest file: {majority:.1%} of {settings.probe_on}",
         flush=True,
     )
-    band = (arguments.lower, arguments.upper)
-    known = rows_of(arguments)
-    before = Row("untrained")
+    described = {key: value for key, value in vars(settings).items() if key not in WHAT_TO_RUN}
+    path = settings.output / "results.jsonl"
+    finished = read_lines(path, json.loads)[0] if path.exists() else []
     results = []
-    for row in [before, *(row for name in arguments.rows for row in known[name])]:
-        for seed in arguments.seeds:
-            torch.manual_seed(seed)
-            model = QuickThoughts(len(vocabulary))
-            title = f"{row.name}, seed {seed}"
-            if row is not before:
-                losses = train(model, data, row, arguments, title)
-                title += f": loss {losses[0]:.4f} to loss {losses[-1]:.4f}"
-            results.append(Measured(row.name, seed, *measure(model, data, held_out, band)))
-            numbers = ", ".join(f"{key} {value:.3f}" for key, value in results[-1].numbers.items())
-            print(f"{title}: {numbers}", flush=True)
-    most_frequent = data.labels.bincount().argmax()
-    majority = 100 * (held_out.labels == most_frequent).double().mean().item()
-    table = as_markdown(results, majority)
-    for file, text in (
-        ("table.md", table),
-        ("results.csv", numbers_csv(results)),
-        ("histograms.csv", histograms_csv(results)),
-    ):
-        with complete_file(arguments.output / file) as partial:
-            partial.write_text(text)
-    draw(results, band, arguments.output / "distances.png")
+    for row in settings.rows:
+        for seed in settings.seeds:
+            run: dict[str, Any] = {"row": row, "seed": seed, "settings": described}
+            result = next((one for one in finished if run.items() <= one.items()), None)
+            if result is None:
+                began = time.process_time()
+                torch.manual_seed(seed)
+                model = QuickThoughts(len(vocabulary))
+                title = f"{row}, seed {seed}"
+                losses = [] if row == BEFORE else train(model, data, row, settings, title)
+                result = run | {"losses": losses} | measure(model, data, held_out, settings)
+                result["seconds"] = round(time.process_time() - began)
+                append_line(path, json.dumps(result))
+                print(f"{title}: {result['numbers']}", flush=True)
+            results.append(result)
+    table = as_markdown(results)
+    with complete_file(settings.output / "table.md") as partial:
+        partial.write_text(table)
+    draw(results, (settings.lower, settings.upper), settings.output / "distances.png")
     print(table)
 
 

@@ -1,9 +1,11 @@
 """The example with sentences: what it reads of WordNet, what it learns and what it says."""
 
-import csv
 import doctest
+import json
+import math
 import re
 import runpy
+import statistics
 import sys
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def examples(monkeypatch):
     """The folder of the examples, from which modules can be imported."""
     monkeypatch.syspath_prepend(EXAMPLES)
     yield EXAMPLES
-    for name in ("wordnet", "sentences", "sentence_figure"):
+    for name in ("wordnet", "sentences"):
         sys.modules.pop(name, None)
 
 
@@ -160,55 +162,95 @@ def run(monkeypatch, *arguments):
     runpy.run_path(str(EXAMPLES / "sentences.py"), run_name="__main__")
 
 
+ROWS = ("untrained", "qt", "debiased", "hard", "qt+dp", "debiased+dp", "hard+dp")
+
+
 def test_the_whole_example(examples, small_wordnet, tmp_path, monkeypatch, capsys):
     settings = ["--wordnet", small_wordnet, "--epochs", 5, "--batch-size", 32, "--lr", "5e-3"]
-    settings += ["--weights", 10]
-    run(monkeypatch, *settings, "--output", tmp_path / "one", "--rows", "qt", "dp", "margins")
+    settings += ["--temperature", 0.1, "--weight", 10, "--seeds", 1, 2, "--output", tmp_path]
+    run(monkeypatch, *settings)
     printed = capsys.readouterr().out
-    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
-    assert len(losses) == 6
-    assert all(last < first for first, last in zip(losses[::2], losses[1::2], strict=True))
-    with (tmp_path / "one" / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["row"].split(" (")[0] for row in rows] == [
-        "untrained", "QT", "QT + dp", "QT + margins",
-    ]  # fmt: skip
-    for row in rows[1:]:
-        assert float(row["pair_distance"]) < float(row["other_distance"]) - 0.05
-        assert float(row["separation"]) > float(rows[0]["separation"]) + 10
-        assert float(row["definitions"]) > 90
-    assert (tmp_path / "one" / "table.md").read_text() in printed
-    held_out = int(re.search(r"(\d+) test", printed)[1])
-    with (tmp_path / "one" / "histograms.csv").open() as file:
-        bins = [line for line in csv.DictReader(file) if line["row"] == "QT"]
-    assert sum(int(line["pairs"]) for line in bins) == held_out
-    assert sum(int(line["others"]) for line in bins) == held_out * (held_out - 1)
-    assert (tmp_path / "one" / "distances.png").read_bytes().startswith(b"\x89PNG")
-    run(monkeypatch, *settings, "--output", tmp_path / "two", "--rows", "margins")
-    capsys.readouterr()
-    with (tmp_path / "two" / "results.csv").open() as file:
-        again = list(csv.DictReader(file))
-    assert again == [rows[0], rows[3]], "the same seed gives the same numbers"
-    few = ["--pairs", 40, "--epochs", 1, "--output", tmp_path / "few"]
-    run(monkeypatch, "--wordnet", small_wordnet, *few, "--rows", "qt")
-    assert capsys.readouterr().out.startswith("40 synsets train")
+    results = tmp_path / "results.jsonl"
+    lines = results.read_text().splitlines()
+    models = {(one["row"], one["seed"]): one for one in map(json.loads, lines)}
+    assert list(models) == [(row, seed) for row in ROWS for seed in (1, 2)]
+    held_out = int(re.search(r"(\d+) synsets test", printed)[1])
+    for (row, seed), model in models.items():
+        assert sum(model["counts"]["pair"]) == held_out
+        assert sum(map(sum, model["counts"].values())) == held_out**2
+        numbers = model["numbers"]
+        if row != "untrained":
+            assert model["losses"][-1] < model["losses"][0]
+            assert numbers["D pair"] < numbers["D other file"] - 0.05
+            untrained = models["untrained", seed]["numbers"]
+            assert numbers["pair closer"] > untrained["pair closer"] + 10
+            assert numbers["definitions"] > 90
+    assert len({json.dumps(model["numbers"]) for model in models.values()}) == len(models)
+    table = (tmp_path / "table.md").read_text()
+    assert table in printed
+    head, _, *body = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()
+    )
+    assert [cells[0] for cells in body] == list(ROWS)
+    differences = [
+        models["hard", seed]["numbers"]["examples"] - models["qt", seed]["numbers"]["examples"]
+        for seed in (1, 2)
+    ]
+    mean, deviation = statistics.mean(differences), statistics.stdev(differences)
+    assert body[3][head.index("examples − qt")] == f"{mean:.2f} ± {deviation:.2f}"
+    assert (tmp_path / "distances.png").read_bytes().startswith(b"\x89PNG")
+
+    # Stopped in its last run: that alone is made again, and the same seed gives the same numbers.
+    results.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:50])
+    run(monkeypatch, *settings)
+    assert re.findall(r"^(\S+), seed (\d)", capsys.readouterr().out, re.M) == [("hard+dp", "2")]
+    again = results.read_text().splitlines()
+    assert again[:-2] == lines[:-1]
+    assert json.loads(again[-1])["numbers"] == json.loads(lines[-1])["numbers"]
+    assert (tmp_path / "table.md").read_text() == table
+    # Other settings are other runs.
+    run(monkeypatch, *settings, "--epochs", 1, "--rows", "untrained", "--seeds", 1)
+    assert len(results.read_text().splitlines()) == len(again) + 1
+
+
+def test_losses_of_the_rows(examples):
+    from sentences import contrast, parsed
+
+    query, key = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0)).double()
+    words = ["--temperature", "0.5", "--tau-plus", "0.1", "--beta", "0.7", "--weight", "3"]
+    settings = parsed([*words, "--lower", "0.3", "--upper", "0.6"])
+    both = torch.nn.functional.normalize(torch.cat([query, key]))
+    distance = (1 - both @ both.t()) / 2
+    inside = ((distance - 0.3) * (distance - 0.6)).clamp(max=0).abs()
+    penalty = (inside.sum() - inside.trace()) / (12 * 11)
+    logits = both[:6] @ both[6:].t() / 0.5
+    own = logits.diagonal().exp()
+    others = logits[~torch.eye(6, dtype=torch.bool)].reshape(6, 5)
+    for row, tau_plus, beta in (("qt", 0.0, 0.0), ("debiased", 0.1, 0.0), ("hard", 0.1, 0.7)):
+        weight = (beta * others).exp()
+        total = (others.exp() * weight / weight.mean(1, keepdim=True)).sum(1)
+        total = (total - 5 * tau_plus * own) / (1 - tau_plus)
+        expected = -(own / (own + total.clamp_min(5 * math.exp(-1 / 0.5)))).log().mean()
+        torch.testing.assert_close(contrast(query, key, row, settings), expected)
+        polarized = contrast(query, key, f"{row}+dp", settings)
+        torch.testing.assert_close(polarized, expected + 3 * penalty)
 
 
 def test_polarization_empties_its_band(examples, small_wordnet):
-    from sentences import QuickThoughts, Row, Sentences, parsed, train
+    from sentences import QuickThoughts, Sentences, parsed, train
     from wordnet import Vocabulary, read
 
     synsets = read(small_wordnet)
     vocabulary = Vocabulary(text for one in synsets for text in (one.definition, *one.examples))
     data = Sentences.of(synsets, vocabulary)
-    arguments = parsed(["--epochs", "5", "--batch-size", "40", "--lr", "5e-3"])
+    words = ["--epochs", "5", "--batch-size", "40", "--lr", "5e-3", "--temperature", "0.1"]
+    settings = parsed([*words, "--weight", "100", "--lower", "0.2", "--upper", "0.4"])
     inside = []
-    for weight in (0.0, 100.0):
+    for row in ("qt", "qt+dp"):
         torch.manual_seed(0)
         model = QuickThoughts(len(vocabulary))
-        train(model, data, Row("", polarization=weight), arguments, "")
-        own, others = model.distances(data)
-        every = torch.cat([own, others])
+        train(model, data, row, settings, "")
+        every = torch.cat(list(model.distances(data).values()))
         inside.append(((every > 0.2) & (every < 0.4)).double().mean().item())
     assert inside[1] < 0.5 * inside[0]
 
@@ -223,11 +265,12 @@ def test_wordnet_is_missing(examples, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--rows", "qt", "mine"], "--rows must be of qt, dp, margins"),
-        (["--epochs", "0"], "argument --epochs: must be a whole number above 0, got '0'"),
-        (["--temperature", "nan"], "argument --temperature: must be a number above 0"),
-        (["--scale", "-1"], "positive_scale must be a number > 0"),
-        (["--lower", "0.5"], "0 < lower < upper < 1"),
+        (["--rows", "qt", "mine"], "argument --rows: invalid choice: 'mine'"),
+        (["--epochs", "0"], "epochs must be a whole number above 0, got 0"),
+        (["--temperature", "nan"], "temperature must be a number > 0, got nan"),
+        (["--tau-plus", "1"], "tau_plus must be a number in [0, 1), got 1.0"),
+        (["--weight", "0"], "weight must be a number > 0, got 0.0"),
+        (["--lower", "0.5", "--upper", "0.4"], "0 < lower < upper < 1"),
     ],
 )
 def test_impossible_settings(examples, capsys, arguments, sentence):

@@ -59,7 +59,7 @@ SHORTER = {
     "examples/plain_pytorch.py": ("--epochs", "1"),
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
-    "examples/sentences.py": ("--epochs", "1", "--pairs", "300", "--seeds", "1"),
+    "examples/sentences.py": ("--epochs", "1", "--rows", "qt", "--seeds", "1"),
     "scripts/bench_data.py": (
         *("--batch", "4", "--batches", "4", "--turns", "1", "--size", "32", "--workers", "1"),
     ),
