@@ -104,6 +104,21 @@ def open_for_appending(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Yield the descriptor of a file to append to, which no other process has at the same time.
+
+    Some network file systems have no locks: there others may have it.
+    """
+    file = open_for_appending(path)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)
+
+
 def append_line(path: Path, line: str, sync: bool = False) -> None:
     """Append a line to a file; several processes may do so at the same time.
 
@@ -116,11 +131,7 @@ def append_line(path: Path, line: str, sync: bool = False) -> None:
         sync: wait until the line is on the disk.
     """
     content = line.encode() + b"\n"
-    file = open_for_appending(path)
-    try:
-        with contextlib.suppress(OSError):
-            # Some network file systems have no locks; a line is still a single write.
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with locked(path) as file:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
             content = b"\n" + content
@@ -129,8 +140,6 @@ def append_line(path: Path, line: str, sync: bool = False) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         if sync:
             os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def read_lines(path: Path, parse: Callable[[bytes], Parsed]) -> tuple[list[Parsed], list[str]]:

@@ -1,11 +1,10 @@
 """Small data sets, decoded once into bytes that all processes share, and batches made of them."""
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from solo_margins.data.batch_views import NUMBERS, BatchView, ImageBatch
 from solo_margins.data.deterministic import IMAGE, EpochBatches, derive_seed
 from solo_margins.data.folders import ImageFiles
-from solo_margins.files import cache_dir, complete_folder, free_memory, open_for_appending
+from solo_margins.files import cache_dir, complete_folder, free_memory, locked
 
 VERSION = 1
 # Images whose sizes stand for those of all when memory is estimated.
@@ -64,7 +63,7 @@ class TensorImages(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def bytes_of(self, indexes: Tensor, device: torch.device) -> Tensor:
+    def bytes_of(self, indexes: Tensor, device: str | torch.device = "cpu") -> Tensor:
         """Return images (N, 3, H, W), smaller ones padded, on a device."""
         if self.same_size is not None:
             pixels = torch.from_numpy(self.same_size[indexes.numpy()])
@@ -77,7 +76,7 @@ class TensorImages(Dataset[Any]):
                 pixels[place, :, :height, :width] = torch.from_numpy(
                     image.reshape(3, height, width).copy()
                 )
-        if device.type == "cuda":
+        if torch.device(device).type == "cuda":
             pixels = pixels.pin_memory()
         return pixels.to(device, non_blocking=True)
 
@@ -98,7 +97,7 @@ def load(images: Any) -> TensorImages:
     require_kornia()
     folder = cache_dir() / f"tensors-v{VERSION}" / _fingerprint(images)
     if not folder.is_dir():
-        with _lock(folder.with_suffix(".lock")):
+        with locked(folder.with_suffix(".lock")):
             # Another process may have decoded them while this one waited.
             if not folder.is_dir():
                 for left_over in folder.parent.glob(f".{folder.name}-*"):
@@ -122,18 +121,6 @@ def _fingerprint(images: Any) -> str:
             os.fsencode(f"{os.path.abspath(file)} {label} {state.st_size} {state.st_mtime_ns}\n")
         )
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    file = open_for_appending(path)
-    try:
-        with contextlib.suppress(OSError):
-            # Some network file systems have no locks: then every process decodes for itself.
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
 
 
 def _decode(images: Any, folder: Path) -> None:
@@ -194,17 +181,17 @@ class TensorBatches(EpochBatches):
         rank, ranks = self.ranks()
         for number, batch in enumerate(self.share(epoch, first), first):
             generator = _generator(self.seed, epoch, number)
-
-            def draw(generator: torch.Generator = generator) -> Tensor:
-                # Those of all ranks: each takes its own, as it does with the images.
-                return _random(self.batch_size * ranks, generator)[rank::ranks]
-
+            # For the images of all ranks: each takes those of its own.
+            draw = partial(torch.rand, self.batch_size * ranks, NUMBERS, generator=generator)
             indexes = torch.tensor([index for _, index in batch])
-            images, targets = _batch(self.dataset, indexes, torch.device(device), draw)
+            images, targets = _batch(
+                self.dataset, indexes, device, lambda draw=draw: draw()[rank::ranks]
+            )
             views = self.views(images)
             yield [indexes, views, targets] if self.indexed else (*views, targets)
 
 
+@dataclass(eq=False)
 class TensorViews(Dataset[Any]):
     """Some views of every decoded image, in whole batches; each view has numbers of its own.
 
@@ -218,20 +205,15 @@ class TensorViews(Dataset[Any]):
         device: where they are made.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        view: BatchView,
-        number: int = 1,
-        seed: int = 0,
-        device: torch.device | None = None,
-    ) -> None:
-        self.dataset = dataset
-        self.view = view
-        self.numbers = [
-            _random(len(dataset), _generator(seed, pass_number)) for pass_number in range(number)
-        ]
-        self.device = device or torch.device("cpu")
+    dataset: Any
+    view: BatchView
+    number: int = 1
+    seed: int = 0
+    device: str | torch.device = "cpu"
+
+    def __post_init__(self) -> None:
+        generators = [_generator(self.seed, number) for number in range(self.number)]
+        self.numbers = [torch.rand(len(self), NUMBERS, generator=g) for g in generators]
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -251,21 +233,17 @@ def view_loader(views: TensorViews, batch_size: int, collate: Any = None) -> Dat
     """Return batches of about ``batch_size`` views with their labels."""
     return DataLoader(
         views,
-        batch_size=max(1, batch_size // len(views.numbers)),
+        batch_size=max(1, batch_size // views.number),
         collate_fn=collate or (lambda batch: batch),
     )
 
 
-def _generator(*position: int) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(position[0], IMAGE, *position[1:]))
-
-
-def _random(images: int, generator: torch.Generator) -> Tensor:
-    return torch.rand(images, NUMBERS, generator=generator)
+def _generator(seed: int, *place: int) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(seed, IMAGE, *place))
 
 
 def _batch(
-    dataset: Any, indexes: Tensor, device: torch.device, draw: Any
+    dataset: Any, indexes: Tensor, device: str | torch.device, draw: Any
 ) -> tuple[ImageBatch, Tensor]:
     """Return some images of a data set, or of a subset of one, and their labels."""
     images: Any = dataset

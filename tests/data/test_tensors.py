@@ -46,14 +46,14 @@ def test_decoded_images_are_those_of_the_files(cache, images):
     decoded = tensors.load(files)
     assert len(decoded) == len(files)
     assert decoded.targets.tolist() == files.targets
-    pixels = decoded.bytes_of(torch.arange(len(files)), torch.device("cpu"))
+    pixels = decoded.bytes_of(torch.arange(len(files)))
     assert pixels.shape == (len(files), 3, 36, 50)
     for index, (image, _) in enumerate(files):
         stored = pixels[index, :, : image.height, : image.width]
         assert torch.equal(stored, torch.from_numpy(np.array(image)).permute(2, 0, 1))
     # Images of one size take another way.
     odd.unlink()
-    same = tensors.load(files_in(images)).bytes_of(torch.arange(36), torch.device("cpu"))
+    same = tensors.load(files_in(images)).bytes_of(torch.arange(36))
     assert torch.equal(same[:20], pixels[:20, :, :, :40])
 
 
@@ -70,7 +70,7 @@ def test_unchanged_images_are_decoded_once(cache, images, monkeypatch):
     Image.fromarray(np.zeros((36, 40, 3), np.uint8)).save(changed)
     anew = tensors.load(files_in(images))
     assert len(decoded_folders(cache)) == 2
-    assert not anew.bytes_of(torch.tensor([0]), torch.device("cpu")).any()
+    assert not anew.bytes_of(torch.tensor([0])).any()
 
 
 def load_in_a_process(folder, first=""):
@@ -148,9 +148,7 @@ def test_torchvisions_files_become_the_same_bytes(cache, name, stored, named_con
         cfg = parsed(named_config(name, stored(name, how), *given))
         cfg.data.format = "tensors"
         data = RunData(cfg, pretraining=True)
-        pixels = data.train.dataset.bytes_of(
-            torch.arange(len(data.train.dataset)), torch.device("cpu")
-        )
+        pixels = data.train.dataset.bytes_of(torch.arange(len(data.train.dataset)))
         batches.append((sorted(data.train.dataset.targets.tolist()), pixels.sum((1, 2, 3))))
     assert batches[0][0] == batches[1][0]
     assert torch.equal(batches[0][1].sort().values, batches[1][1].sort().values)
