@@ -182,7 +182,8 @@ configurations, results = sys.argv[1:]
 if {plugin}:
     from solo_margins import host
     METHODS = host.METHODS
-    assert METHODS["byol_curv"].__module__ == "solo_margins.methods.byol_curv"
+    # The table holds what imports a method when it is first used.
+    assert METHODS["byol_curv"].__mro__[0].__module__ == "solo_margins.methods.byol_curv"
 else:
     from solo.methods import METHODS
     assert "solo_margins" not in sys.modules
@@ -292,6 +293,10 @@ def _small(name, overrides):
         "margins": {"angular": 0.1, "subtractive": 0.2, "positive_scale": 2.0, "curvature": 1.0},
         "polarization": {"weight": 1.0, "lower": 0.2, "upper": 0.6},
     }
+    if name.endswith("_margin"):
+        kwargs["schedules"] = {"temperature": {"kind": "alignment", "factor": 0.8}}
+    if name in ("simclr_margin", "mocov3_margin", "mocov2plus_margin", "nnclr_margin"):
+        kwargs["negatives"] = {"kind": "hard"}
     cfg = OmegaConf.create(
         {
             "name": "small",
