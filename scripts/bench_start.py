@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--config-name", default="mocov3_margin.yaml")
     parser.add_argument("overrides", nargs="*", help="of the program's settings")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     arguments = ["--config-name", given.config_name, "max_steps=1", *given.overrides]
     runs = [measure(arguments) for _ in range(given.repeats)]
     print(f"{PROGRAM.name} {' '.join(arguments)}: median of {given.repeats} starts, in seconds")

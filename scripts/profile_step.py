@@ -177,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("overrides", nargs="*", help="settings of the run")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         own = (f"max_steps={WARM_UP + given.steps}", f"checkpoint.dir={folder}")
         steps = profile([*SETTINGS, *own, *given.overrides])
