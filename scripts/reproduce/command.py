@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reproduce import experiments, grid, plots, protocol, tables
-from reproduce.experiments import Entry
+from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS, Study
 
 EXPERIMENTS = {**experiments.EXPERIMENTS, **protocol.EXPERIMENTS}
@@ -92,14 +92,19 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
             f"Error: {protocol.CHOSEN} is not committed as it is: settings are fixed before test "
             "images are used (docs/protocol.md)."
         )
-    by_seeds: dict[tuple[int, ...], list[Entry]] = {}
-    for entry in (entry for entries in chosen.values() for entry in entries):
-        by_seeds.setdefault(tables.seeds_of(entry, arguments.seeds), []).append(entry)
+    # A cell is probed on all that is wanted while its checkpoint is there; grids keep their order.
+    targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
+    groups: dict[tuple[str, tuple[int, ...]], dict[Cell, list[str]]] = {}
+    known = set()
+    for name, entries in chosen.items():
+        for entry in entries:
+            seeds = tables.seeds_of(entry, arguments.seeds)
+            if seeds and (entry.cell, seeds) not in known:
+                known.add((entry.cell, seeds))
+                groups.setdefault((name, seeds), {})[entry.cell] = targets[entry.cell]
     failed = []
-    for seeds, entries in by_seeds.items():
-        if seeds:
-            targets = grid.targets_of(entries)
-            failed += grid.run(targets, seeds, study, arguments.processes)
+    for (_, seeds), cells in groups.items():
+        failed += grid.run(cells, seeds, study, arguments.processes)
     return failed
 
 

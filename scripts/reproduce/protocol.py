@@ -103,9 +103,9 @@ def _optimizers(chosen: Chosen) -> Iterator[Entry]:
         for scale in PLAN["scales"][is_held:]:
             baseline = f"{name.split()[0]}, s = {PLAN['scales'][0]}"
             title = f"{name}, s = {scale}"
-            settings = [*chosen[row], *(HELD if is_held else ())]
-            # Unscaled it is the baseline of the main grid.
-            settings += [f"{SCALE}={scale}"] if scale != 1 else []
+            # In the main grid's order, so that equal runs are made once.
+            scaled = [f"{SCALE}={scale}"] if scale != 1 else []
+            settings = [*scaled, *chosen[row], *(HELD if is_held else ())]
             cell = _cell(row, TESTING, EPOCHS["main"], *settings)
             yield Entry(
                 title,
@@ -126,7 +126,7 @@ def _temperatures(chosen: Chosen) -> Iterator[Entry]:
     }
     for kind, changes in kinds.items():
         for value in PLAN["temperatures"]:
-            # Attenuation first, as in the main grid, so that equal runs are made once.
+            # In the main grid's order, so that equal runs are made once.
             temperature = f"method_kwargs.temperature={value}"
             settings = (*changes, *chosen["MoCo v3"], temperature)
             cell = _cell("MoCo v3", TESTING, EPOCHS["main"], *settings)
@@ -206,7 +206,8 @@ def budget() -> list[list[str]]:
     """Return the lines of the table of costs: runs, steps and core-hours of every grid."""
     # Which settings are chosen decides only how many runs the grids share.
     chosen = chosen_settings() or {row: _tried(row)[0] for row in ROWS}
-    lines, known, hours = [["grid", "runs", "steps", "core-hours"]], set(), 0.0
+    lines, hours = [["grid", "runs", "steps", "core-hours"]], 0.0
+    known: set[tuple[Cell, int]] = set()
     for name, experiment in {"tune": EXPERIMENTS["tune"], **final_experiments(chosen)}.items():
         runs = {(entry.cell, seed) for entry in experiment.entries for seed in entry.seeds} - known
         known |= runs
