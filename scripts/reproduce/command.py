@@ -87,6 +87,8 @@ def main() -> None:
 
 def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: Study) -> list[str]:
     """Run what is missing and return the cells that have failed."""
+    if set(chosen) & protocol.EXPERIMENTS.keys() and arguments.preset != "mini":
+        sys.exit("Error: the study of docs/protocol.md has the preset mini: add --preset mini.")
     if set(chosen) & (protocol.EXPERIMENTS.keys() - {"tune"}) and not protocol.is_committed():
         sys.exit(
             f"Error: {protocol.CHOSEN} is not committed as it is: settings are fixed before test "
