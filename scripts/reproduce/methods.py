@@ -37,23 +37,23 @@ class StudyMoCoV3(MoCoV3Margin):
         beta = negatives.beta if negatives.kind == "hard" else 0.0
         spec = ContrastSpec(self.temperature, self.margins, tau_plus=tau_plus, beta=beta)
         if self.cfg.method_kwargs.get("hold_gradient_norm") and query.requires_grad:
-            # Nothing but the gradient at the queries reaches the weights.
-            norm = 2 * self.temperature * _gradient_norm(query, key, self.temperature)
-            query = query.clone()
-            query.register_hook(
-                lambda gradient: gradient * (norm / gradient.norm().clamp_min(1e-12))
-            )
+            query = hold_norm(query, key, self.temperature)
         return 2 * self.temperature * query_key(query, key, spec)
 
 
-def _gradient_norm(query: Tensor, key: Tensor, temperature: float) -> Tensor:
-    """Return the norm of the gradient at the queries of the loss without margins."""
+def hold_norm(query: Tensor, key: Tensor, temperature: float) -> Tensor:
+    """Return the queries; a gradient that passes them gets the norm of MoCo v3's own.
+
+    The keys are the teacher's: nothing but the gradient at the queries reaches the weights.
+    """
     leaf = query.detach().requires_grad_()
     with torch.enable_grad():
         # The plain form: the lens does not see it.
         loss = plain.query_key(leaf, key.detach(), ContrastSpec(temperature, Margins()))
-    (gradient,) = torch.autograd.grad(loss, leaf)
-    return gradient.norm()
+    (gradient,) = torch.autograd.grad(2 * temperature * loss, leaf)
+    norm, held = gradient.norm(), query.clone()
+    held.register_hook(lambda passing: passing * (norm / passing.norm().clamp_min(1e-12)))
+    return held
 
 
 class WeightRecord(pl.Callback):
@@ -78,14 +78,15 @@ class WeightRecord(pl.Callback):
     ) -> None:
         """Add a step to the means."""
         after, norm = _convolutions(pl_module.backbone), float(self._before.norm())
+        turn = float((after - self._before).norm()) / norm
+        self.add(self._rate / norm**2, turn, float(after.norm()))
+
+    def add(self, effective_rate: float, turn: float, norm: float) -> None:
+        """Add a step to the means; the norm is that after it."""
         self.steps += 1
-        seen = {
-            "effective_rate": self._rate / norm**2,
-            "turn": float((after - self._before).norm()) / norm,
-        }
-        for name, value in seen.items():
+        for name, value in (("effective_rate", effective_rate), ("turn", turn)):
             self.figures[name] += (value - self.figures[name]) / self.steps
-        self.figures["weight_norm"] = float(after.norm())
+        self.figures["weight_norm"] = norm
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with."""

@@ -100,7 +100,7 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
     There is a line of panels for each column of the table.
     """
     columns = _grouped(items, lambda entry: entry.column)
-    panels = {HEADINGS[name]: _figure(name) for name in (*METRICS, *experiment.figures)}
+    panels = {HEADINGS.get(name, name): _figure(name) for name in (*METRICS, *experiment.figures)}
     if any(item.entry.baseline for item in items):
         for metric in METRICS:
             panels[f"{LABELS[metric]}, points above the baseline"] = _difference(metric)

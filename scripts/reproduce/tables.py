@@ -49,7 +49,7 @@ class Difference(NamedTuple):
         """Return mean, interval and p of differences; nothing for nothing.
 
         >>> Difference.of([1.0, 2.0, 3.0, 2.0, 1.0, 3.0])
-        Difference(mean=2.0, low=1.0614, high=2.9386, p=0.03125)
+        Difference(mean=2.0, low=1.0612, high=2.9388, p=0.03125)
         """
         value = mean_and_std(values)
         if value is None:
@@ -172,7 +172,7 @@ def as_markdown(items: Sequence[Measured], figures: Sequence[str] = ()) -> str:
     head = ["row", "data", "seeds"]
     for metric in METRICS:
         head += [HEADINGS[metric], "to baseline [95 %]", "p"]
-    lines = [[*head, *(HEADINGS[name] for name in (*figures, "paper"))]]
+    lines = [[*head, *(HEADINGS.get(name, name) for name in (*figures, "paper"))]]
     for item in items:
         line = [item.entry.row, item.entry.column, str(len(item.by_seed))]
         for metric in METRICS:
