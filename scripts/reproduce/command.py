@@ -1,8 +1,9 @@
 """Run a table or figure of the papers, or continue it, and write it beside the paper's values.
 
     python scripts/reproduce table3 --images cifar10=/data/cifar10 --data cifar10 --seeds 1 2 3
-    python scripts/reproduce study --preset mini --images cifar10=/data/cifar10
-    python scripts/reproduce study --preset mini --table   # from the results alone
+    python scripts/reproduce tune --preset mini --images cifar10_choose=/data/split/choose
+    python scripts/reproduce tune --preset mini --choose   # fixes the settings of the study
+    python scripts/reproduce main --preset mini --table    # from the results alone
 
 Every finished cell is a line of <output>/results.jsonl; the same command skips those and goes on
 with a run that was interrupted. <output>/<name>.md, .csv and .png are made from that file alone.
@@ -13,9 +14,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from reproduce import grid, plots, tables
-from reproduce.experiments import EXPERIMENTS, Entry
+from reproduce import experiments, grid, plots, protocol, tables
+from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS, Study
+
+EXPERIMENTS = {**experiments.EXPERIMENTS, **protocol.EXPERIMENTS}
 
 
 def parsed() -> argparse.Namespace:
@@ -28,7 +31,7 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("names", nargs="+", choices=EXPERIMENTS, metavar="name", help=", ".join(EXPERIMENTS))
     add("--preset", choices=PRESETS, default="paper", help="how large the runs are")
-    add("--seeds", type=int, nargs="+", default=[1], help="which seeds")
+    add("--seeds", type=int, nargs="+", help="which seeds (default: those of the grid, or 1)")
     add("--data", nargs="+", help="only cells that are pretrained on these")
     add("--rows", nargs="+", help="only rows whose title begins like one of these")
     add("--images", nargs="+", default=[], metavar="DATA=FOLDER", help="where data sets are")
@@ -38,6 +41,8 @@ def parsed() -> argparse.Namespace:
     add("--keep-checkpoints", action="store_true")
     add("--processes", type=int, default=1, help="cells at a time, a thread each")
     add("--table", action="store_true", help="run nothing, write tables and plots")
+    add("--choose", action="store_true", help="run nothing, fix the settings that `tune` found")
+    add("--plan", action="store_true", help="run nothing, say what the study's grids cost")
     arguments = parser.parse_args()
     for pair in arguments.images:
         _, _, folder = pair.partition("=")
@@ -49,6 +54,9 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Run what is missing, then write tables and plots."""
     arguments = parsed()
+    if arguments.plan:
+        print(tables.markdown_of(protocol.budget(), texts=1), end="")
+        return
     preset = PRESETS[arguments.preset]
     images = (pair.split("=", 1) for pair in arguments.images)
     study = Study(
@@ -65,10 +73,10 @@ def main() -> None:
     }
     if not chosen:
         sys.exit("Error: no cell of these experiments is left by --data and --rows.")
-    failed = []
-    if not arguments.table:
-        targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
-        failed = grid.run(targets, arguments.seeds, study, arguments.processes)
+    if arguments.choose:
+        _choose(study)
+        return
+    failed = [] if arguments.table else _run(chosen, arguments, study)
     if not failed and not study.file.exists():
         sys.exit(f"Error: there are no results at {study.file}.")
     for name, entries in chosen.items() if study.file.exists() else ():
@@ -77,8 +85,51 @@ def main() -> None:
         sys.exit(f"Error: failed cells: {'; '.join(failed)}.")
 
 
+def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: Study) -> list[str]:
+    """Run what is missing and return the cells that have failed."""
+    if set(chosen) & protocol.EXPERIMENTS.keys() and arguments.preset != "mini":
+        sys.exit("Error: the study of docs/protocol.md has the preset mini: add --preset mini.")
+    if set(chosen) & (protocol.EXPERIMENTS.keys() - {"tune"}) and not protocol.is_committed():
+        sys.exit(
+            f"Error: {protocol.CHOSEN} is not committed as it is: settings are fixed before test "
+            "images are used (docs/protocol.md)."
+        )
+    # A cell is probed on all that is wanted while its checkpoint is there; grids keep their order.
+    targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
+    groups: dict[tuple[str, tuple[int, ...]], dict[Cell, list[str]]] = {}
+    known = set()
+    for name, entries in chosen.items():
+        for entry in entries:
+            seeds = tables.seeds_of(entry, arguments.seeds)
+            if seeds and (entry.cell, seeds) not in known:
+                known.add((entry.cell, seeds))
+                groups.setdefault((name, seeds), {})[entry.cell] = targets[entry.cell]
+    failed = []
+    for (_, seeds), cells in groups.items():
+        failed += grid.run(cells, seeds, study, arguments.processes)
+    return failed
+
+
+def _choose(study: Study) -> None:
+    """Write the settings that have the highest accuracy on the held-out images."""
+    items = tables.measured(protocol.EXPERIMENTS["tune"].entries, None, study)
+    missing = [item.entry.row for item in items if not item.by_seed]
+    if missing:
+        sys.exit(f"Error: {len(missing)} runs of tune have no result, such as {missing[0]!r}.")
+    accuracies = [item.accuracy("linear_acc1") for item in items]
+    means = {
+        item.entry.cell: accuracy.mean
+        for item, accuracy in zip(items, accuracies, strict=True)
+        if accuracy is not None
+    }
+    protocol.write_choice(protocol.choose(means))
+    print(f"{protocol.CHOSEN}: commit it before the grids that use test images are run.")
+
+
 def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[Entry]:
     """Return the entries of an experiment that the options leave."""
+    if not EXPERIMENTS[name].entries:
+        sys.exit(f"Error: {name} has no settings yet: run `tune`, then `tune --choose`.")
     return [
         entry
         for entry in EXPERIMENTS[name].entries
@@ -92,8 +143,8 @@ def _written(name: str, entries: list[Entry], arguments: argparse.Namespace, stu
     experiment = EXPERIMENTS[name]
     items = tables.measured(entries, arguments.seeds, study)
     base = arguments.output / name
-    base.with_suffix(".csv").write_text(tables.as_csv(items))
-    table = tables.as_markdown(items)
+    base.with_suffix(".csv").write_text(tables.as_csv(items, experiment.figures))
+    table = tables.as_markdown(items, experiment.figures)
     base.with_suffix(".md").write_text(f"# {experiment.title}\n\n{table}")
     is_drawn = plots.draw(experiment, items, base.with_suffix(".png"))
     return f"{experiment.title}\n\n{table}\n{base}.md, .csv{' and .png' if is_drawn else ''}"

@@ -35,6 +35,7 @@ class Entry:
         baseline: the row that this one is compared with.
         x: the place on the axis of a curve; infinite for a setting that is off.
         y: the place on the other axis of a heat map.
+        seeds: the seeds that belong to it; none leaves them to the command.
     """
 
     row: str
@@ -45,6 +46,7 @@ class Entry:
     baseline: str | None = None
     x: float | None = None
     y: float | None = None
+    seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,14 @@ class Experiment:
         entries: what is in it.
         axis: what ``x`` of its entries is, where it is a curve or a heat map.
         other_axis: what ``y`` of them is, where it is a heat map.
+        figures: what is shown besides accuracies.
     """
 
     title: str
     entries: tuple[Entry, ...]
     axis: str | None = None
     other_axis: str | None = None
+    figures: tuple[str, ...] = ()
 
 
 def row_title(method: str, variant: str) -> str:

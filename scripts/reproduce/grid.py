@@ -7,7 +7,9 @@ import fcntl
 import functools
 import hashlib
 import os
+import platform
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.experiments import Cell, Entry
+from reproduce.protocol import PLAN
 from reproduce.study import Study
 from solo_margins import cli, results, training
 
@@ -130,26 +133,25 @@ def _run_cell(cell: Cell, seed: int, targets: Sequence[str], study: Study, title
     """Pretrain, probe on everything that is wanted, and record each probe."""
     import torch
 
+    from reproduce import methods
     from solo_margins.host.detect import versions
 
+    methods.install()
     torch.set_num_threads(1)
     began = time.perf_counter()
     folder = study.folder(cell, seed)
     print(f"{title}: its output goes to {folder / 'output.txt'}", flush=True)
     shown = ""
     with _quiet(folder):
-        pretrained, steps = _pretrain(cell, seed, study, folder)
-        shared = {
-            "online_acc1": pretrained.metrics.get("val_acc1", float("nan")),
-            "pretraining_seconds": time.perf_counter() - began,
-            "steps": steps,
-        }
+        pretrained, shared = _pretrain(cell, seed, study, folder)
+        shared["pretraining_seconds"] = time.perf_counter() - began
         for target in targets:
             figures = _probe(pretrained.checkpoint, target, study, folder)
             measured = {
                 "figures": {**figures, **shared},
                 "seconds": time.perf_counter() - began,
                 "versions": versions(),
+                "details": machine(),
             }
             results.append(study.file, study.record(cell, seed, target, **measured))
             shown += f"linear {figures['linear_acc1']:.1f} %, kNN {figures['knn_acc1']:.1f} %, "
@@ -202,13 +204,19 @@ def _images(data: str, study: Study) -> dict[str, str]:
     return {} if folder is None else {"data.train_path": folder}
 
 
-def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, int]:
-    """Return the result of a pretraining and how many steps it took."""
+def _data(data: str, part: str) -> list[str]:
+    """Return the overrides that name data in a pretraining (``settings``) or in a probe."""
+    return PLAN["data"].get(data, {part: [f"data={data}"]})[part]
+
+
+def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, dict[str, float]]:
+    """Return the result of a pretraining and the figures of its run."""
+    from reproduce.methods import weight_figures
     from solo_margins.checkpoints import read_checkpoint
 
     paths = {"results": folder / "pretraining.jsonl", **_images(cell.data, study)}
     settings = [
-        f"data={cell.data}",
+        *_data(cell.data, "settings"),
         f"variant={cell.variant}",
         "checkpoint.frequency=5",
         "skip_finished=true",
@@ -218,7 +226,39 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, i
     ]
     result = training.pretrain(_composed(f"{cell.method}.yaml", folder, paths, settings))
     assert result.checkpoint is not None
-    return result, int(read_checkpoint(result.checkpoint)["global_step"])
+    checkpoint = read_checkpoint(result.checkpoint)
+    figures = {"steps": checkpoint["global_step"], **weight_figures(checkpoint)}
+    return result, {**figures, **_lens_figures(result.checkpoint.parent)}
+
+
+def _lens_figures(folder: Path) -> dict[str, float]:
+    """Return the mean probability of the positives in the last fifth of a run, if it was seen."""
+    from solo_margins.lens import records
+
+    if not (folder / records.FILE).exists():
+        return {}
+    seen = records.read(folder).observations
+    values = [each.scalars["q"] for each in seen[4 * len(seen) // 5 :] if "q" in each.scalars]
+    return {"q": sum(values) / len(values)} if values else {}
+
+
+@functools.cache
+def machine() -> dict[str, str]:
+    """Return the commit of the code, marked if it was changed since, and the model of the CPU."""
+    git = ["git", "-C", str(Path(__file__).parents[2])]
+    commit = _printed([*git, "rev-parse", "HEAD"]) or "unknown"
+    changed = _printed([*git, "status", "--porcelain", "--", "solo_margins", "configs", "scripts"])
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "commit": commit + (" with changes" if changed else ""),
+        "cpu": models[0] if models else platform.processor(),
+    }
+
+
+def _printed(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _probe(checkpoint: Path, data: str, study: Study, folder: Path) -> dict[str, float]:
@@ -227,7 +267,7 @@ def _probe(checkpoint: Path, data: str, study: Study, folder: Path) -> dict[str,
     from solo_margins.evaluation.probe import linear_and_knn
 
     paths = {"pretrained_feature_extractor": checkpoint, **_images(data, study)}
-    settings = [f"data={data}", "data.num_workers=0"]
+    settings = [*_data(data, "probe"), "data.num_workers=0"]
     probe_settings = [*settings, *study.preset.probe_settings]
     subject = [f"{key}={path}" for key, path in paths.items()]
     if study.preset.probe == "fast":

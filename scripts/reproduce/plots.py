@@ -1,4 +1,4 @@
-"""Figures from what was measured: bars, curves, a heat map, a difference against the budget."""
+"""Figures from what was measured, a dot for each seed: rows, curves, and a heat map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.experiments import Entry, Experiment
-from reproduce.tables import METRICS, Measured
+from reproduce.tables import HEADINGS, METRICS, Measured
 
 LABELS = {"linear_acc1": "linear probe", "knn_acc1": "kNN"}
 
@@ -31,12 +31,10 @@ def draw(experiment: Experiment, items: Sequence[Measured], path: Path) -> bool:
 
     if experiment.other_axis is not None:
         figure = _heat_maps(pyplot, experiment, items)
-    elif experiment.axis is not None and any(item.entry.baseline for item in items):
-        figure = _differences(pyplot, items)
     elif experiment.axis is not None:
         figure = _curves(pyplot, experiment, items)
     else:
-        figure = _bars(pyplot, items)
+        figure = _rows(pyplot, items)
     figure.suptitle(experiment.title)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +44,7 @@ def draw(experiment: Experiment, items: Sequence[Measured], path: Path) -> bool:
 
 
 Naming = Callable[[Entry], str]
+Values = Callable[[Measured], list[float]]
 
 
 def _grouped(items: Sequence[Measured], name_of: Naming) -> dict[str, list[Measured]]:
@@ -72,88 +71,83 @@ def _panels(
     return figure, list(axes[0])
 
 
-def _means_and_spreads(items: Sequence[Measured], metric: str) -> tuple[list[float], list[float]]:
-    values = [value for item in items if (value := item.accuracy(metric)) is not None]
-    return [value.mean for value in values], [value.std or 0.0 for value in values]
-
-
-def _bars(pyplot: Any, items: Sequence[Measured]) -> Any:
+def _rows(pyplot: Any, items: Sequence[Measured]) -> Any:
     columns = _grouped(items, lambda entry: entry.column)
     rows = max(map(len, columns.values()))
-    figure, axes = _panels(pyplot, columns, 2, 4.5, 1.5 + 0.45 * rows)
+    figure, axes = _panels(pyplot, columns, 2, 5.5, 1.5 + 0.35 * rows)
     for axis, shown in zip(axes, columns.values(), strict=True):
-        ends = []
         for place, metric in enumerate(METRICS):
-            means, spreads = _means_and_spreads(shown, metric)
-            places = [number + 0.4 * place for number in range(len(shown))]
-            axis.barh(places, means, height=0.38, xerr=spreads, label=LABELS[metric], capsize=2)
-            ends += means
-        axis.set_xlim(max(0.0, min(ends) - 5), min(100.0, max(ends) + 2))
-        axis.set_yticks([number + 0.2 for number in range(len(shown))])
+            for number, item in enumerate(shown):
+                name = LABELS[metric] if number == 0 else None
+                _dots(axis, item.values(metric), number + 0.3 * place, f"C{place}", name)
+        axis.set_yticks([number + 0.15 for number in range(len(shown))])
         axis.set_yticklabels([item.entry.row for item in shown])
         axis.invert_yaxis()
-        axis.set_xlabel("accuracy, %")
+        axis.set_xlabel("accuracy, %; a dot is a seed, a stroke their mean")
         axis.grid(axis="x", alpha=0.3)
     axes[0].legend()
     return figure
 
 
+def _dots(axis: Any, values: Sequence[float], place: float, color: str, label: Any) -> None:
+    axis.scatter(values, [place] * len(values), s=12, color=color, alpha=0.6, label=label)
+    axis.scatter([sum(values) / len(values)], [place], s=120, marker="|", color=color)
+
+
 def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> Any:
+    """Draw accuracies, differences to baselines and other figures against the axis.
+
+    There is a line of panels for each column of the table.
+    """
     columns = _grouped(items, lambda entry: entry.column)
-    figure, axes = _panels(pyplot, columns, 1, 4.5, 4.6)
+    panels = {HEADINGS.get(name, name): _figure(name) for name in (*METRICS, *experiment.figures)}
+    if any(item.entry.baseline for item in items):
+        for metric in METRICS:
+            panels[f"{LABELS[metric]}, points above the baseline"] = _difference(metric)
+    size = 4.5 * len(panels), 4.2 * len(columns)
+    figure, axes = pyplot.subplots(len(columns), len(panels), figsize=size, squeeze=False)
     xs = [item.entry.x for item in items if item.entry.x is not None]
     finite = [x for x in xs if x and math.isfinite(x)]
     # What is off is right of the others.
     off = 2 * max(finite, default=1.0)
     label = f"{experiment.axis} (rightmost: off)" if math.inf in xs else experiment.axis
-    for axis, shown in zip(axes, columns.values(), strict=True):
-        for name, series in _grouped(shown, _curve).items():
-            places = [off if item.entry.x == math.inf else item.entry.x for item in series]
-            for metric in METRICS:
-                means, spreads = _means_and_spreads(series, metric)
-                text = f"{name}, {LABELS[metric]}"
-                axis.errorbar(places, means, yerr=spreads, marker="o", capsize=3, label=text)
-        axis.set_xscale("symlog", linthresh=min(finite, default=1.0))
-        axis.set_xlabel(label)
-        axis.set_ylabel("accuracy, %")
-        axis.grid(alpha=0.3)
-        # Below: wherever it is inside, it hides points.
-        axis.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
+    for line, (column, shown) in zip(axes, columns.items(), strict=True):
+        for axis, (title, values_of) in zip(line, panels.items(), strict=True):
+            for number, (name, series) in enumerate(_grouped(shown, _curve).items()):
+                points = [
+                    (off if item.entry.x == math.inf else item.entry.x, values)
+                    for item in series
+                    if (values := values_of(item))
+                ]
+                color = f"C{number}"
+                for x, values in points:
+                    axis.scatter([x] * len(values), values, s=12, color=color, alpha=0.6)
+                means = [sum(values) / len(values) for _, values in points]
+                axis.plot([x for x, _ in points], means, color=color, label=name)
+            if "above" in title:
+                axis.axhline(0.0, color="black", linewidth=0.8)
+            axis.set_xscale("symlog", linthresh=min(finite, default=1.0))
+            axis.set_xlabel(label)
+            axis.set_title(f"{column}: {title}", fontsize="small")
+            axis.grid(alpha=0.3)
+        line[0].legend(fontsize="small")
     return figure
 
 
-def _differences(pyplot: Any, items: Sequence[Measured]) -> Any:
-    figure, axis = pyplot.subplots(figsize=(6, 4))
-    seeds_at: dict[float, int] = {}
-    # Beside each other: error bars at one place hide each other.
-    for metric, shift in zip(METRICS, (0.985, 1.015), strict=True):
-        points = []
-        for item in items:
-            gained = item.difference(metric)
-            if gained is not None:
-                steps = next(iter(item.by_seed.values()))["steps"]
-                seeds_at[steps] = len(item.seeds_of_both)
-                points.append((steps * shift, gained.mean, gained.std or 0.0))
-        if points:
-            places, means, spreads = zip(*sorted(points), strict=True)
-            axis.errorbar(places, means, yerr=spreads, marker="o", capsize=3, label=LABELS[metric])
-    axis.axhline(0.0, color="black", linewidth=0.8)
-    axis.set_xscale("log")
-    axis.minorticks_off()
-    names = [f"{steps:,.0f}\n{seeds} seed{'s' * (seeds != 1)}" for steps, seeds in seeds_at.items()]
-    axis.set_xticks(list(seeds_at), names)
-    axis.set_xlabel("optimiser steps")
-    axis.set_ylabel("difference to the baseline, points")
-    axis.grid(alpha=0.3)
-    axis.legend()
-    return figure
+def _figure(name: str) -> Values:
+    return lambda item: item.values(name)
+
+
+def _difference(metric: str) -> Values:
+    return lambda item: item.differences(metric)
 
 
 def _heat_maps(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> Any:
     columns = _grouped(items, lambda entry: entry.column)
     figure, axes = _panels(pyplot, columns, 1, 5, 4.5)
     for axis, (column, shown) in zip(axes, columns.items(), strict=True):
-        means, _ = _means_and_spreads(shown, "linear_acc1")
+        values = [item.values("linear_acc1") for item in shown]
+        means = [sum(each) / len(each) for each in values]
         places = [(item.entry.x or 0.0, item.entry.y or 0.0) for item in shown]
         by_place = dict(zip(places, means, strict=True))
         xs, ys = (sorted(set(values)) for values in zip(*places, strict=True))

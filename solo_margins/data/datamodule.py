@@ -1,7 +1,6 @@
 """The data of a run: training batches and validation images of a parsed configuration."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -219,27 +218,19 @@ def _opened_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
         root = dataset_paths.path_setting(cfg, key) or train
         download = setting(cfg, "data.download")
         return folders.torchvision_files(cfg.data.dataset, root, split, download=download)
-    train, unlabelled = _folder(cfg, "train_path"), dataset_paths.unlabelled_folder(cfg)
+    train, unlabelled = (
+        dataset_paths.existing_folder(cfg, "train_path"),
+        dataset_paths.unlabelled_folder(cfg),
+    )
     if pretraining and cfg.data.no_labels:
         samples = folders.unlabelled_files(train)
     else:
         # One numbering for both: a class folder that validation lacks shifts no label.
         classes = class_folders.classes_in(train, unlabelled)
         samples = folders.labelled_files(
-            _folder(cfg, key), classes, unlabelled if pretraining else None
+            dataset_paths.existing_folder(cfg, key), classes, unlabelled if pretraining else None
         )
     return folders.ImageFiles(samples, on_error=setting(cfg, "data.on_error", "raise"))
-
-
-def _folder(cfg: DictConfig, key: str) -> Path:
-    folder = dataset_paths.path_setting(cfg, key)
-    if folder is None:
-        raise ValueError(
-            f"data.{key} has no value: name the folder of images, data.{key}=<folder>."
-        )
-    if not folder.is_dir():
-        raise ValueError(f"data.{key}={folder} is not an existing folder (seen from {Path.cwd()}).")
-    return folder
 
 
 def _loader(images: Any, batch_size: int, num_workers: int, **settings: Any) -> DataLoader[Any]:

@@ -102,6 +102,18 @@ def path_setting(cfg: DictConfig, key: str) -> Path | None:
     return None if value is None else Path(value).expanduser()
 
 
+def existing_folder(cfg: DictConfig, key: str) -> Path:
+    """Return a folder of ``data``, or raise ``ValueError`` with one sentence if there is none."""
+    folder = path_setting(cfg, key)
+    if folder is None:
+        raise ValueError(
+            f"data.{key} has no value: name the folder of images, data.{key}=<folder>."
+        )
+    if not folder.is_dir():
+        raise ValueError(f"data.{key}={folder} is not an existing folder (seen from {Path.cwd()}).")
+    return folder
+
+
 def unlabelled_folder(cfg: DictConfig) -> Path | None:
     """Return the folder of unlabelled images that one of our configurations names."""
     train, name = path_setting(cfg, "train_path"), setting(cfg, "data.unlabelled_folder")

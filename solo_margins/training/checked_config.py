@@ -5,11 +5,9 @@ does, which our configurations name (:mod:`solo_margins.hydra_callback`).
 """
 
 import copy
-import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -18,7 +16,7 @@ from solo_margins import host
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import read, require, setting, write
-from solo_margins.data.dataset_paths import resolve, take_data_of_pretraining
+from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.backbones import backbone_constructor
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
@@ -93,9 +91,9 @@ def _complete_pretraining(cfg: DictConfig) -> None:
     if cfg.method in RECIPES:
         settle_variant(cfg)
     _complete(cfg, host.BaseMethod)
-    _check_paths(cfg, "data.train_path")
+    _check_paths(cfg, "train_path")
     if setting(cfg, "data.val_path") and not setting(cfg, "data.no_labels"):
-        _check_paths(cfg, "data.val_path")
+        _check_paths(cfg, "val_path")
 
 
 def _complete_probe(cfg: DictConfig) -> None:
@@ -109,7 +107,7 @@ def _complete_probe(cfg: DictConfig) -> None:
     resolve(cfg, pretraining=False)
     _complete(cfg, host.LinearModel)
     complete_image_spec(cfg)
-    _check_paths(cfg, "data.train_path", "data.val_path")
+    _check_paths(cfg, "train_path", "val_path")
     if setting(cfg, "auto_augment") and cfg.data.format != "image_folder":
         raise ValueError(
             f"auto_augment=true needs data.format=image_folder, got {cfg.data.format}."
@@ -193,11 +191,7 @@ def _check_paths(cfg: DictConfig, *keys: str) -> None:
         # Where torchvision downloads to need not exist yet.
         return
     for key in keys:
-        path = setting(cfg, key)
-        if path is None:
-            raise ValueError(f"{key} has no value: name the folder of images, {key}=<folder>.")
-        if not Path(path).is_dir():
-            raise ValueError(f"{key}={path} is not an existing folder (seen from {os.getcwd()}).")
+        existing_folder(cfg, key)
 
 
 def refuse_unread_settings(cfg: DictConfig) -> None:

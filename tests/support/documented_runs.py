@@ -29,6 +29,7 @@ NOT_RUN = {
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
     r" --device gpu": "needs a GPU",
+    r"scripts/hold_out\.py|reproduce (tune|main) ": "tests/scripts/reproduce/test_protocol.py does",
 }
 """Commands that are not executed, and why. Their settings are composed all the same."""
 
@@ -87,10 +88,7 @@ SHORTER = {
 """By program, what is put behind a command to make it short."""
 
 ONE_ROW = {
-    "study": "BYOL + curv.",
-    "scale_search": "MoCo v3, s = 20",
-    "budgets": "MoCo v3 + pos. (s = 2), 2 epochs",
-    "resnet18": "MoCo v3 + pos. (s = 2), ResNet-18",
+    "readers": "MoCo v3, from memory",
     "table3": "BYOL + curv.",
 }
 """By experiment, a row of it that is run for all."""
@@ -161,18 +159,14 @@ class Workshop:
         if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
             extra.append("data.format=image_folder")
         if program == "scripts/reproduce":
+            name = arguments[0]
+            extra[:0] = ["--rows", ONE_ROW[name], "--output", f"outputs/{name}"]
             if "--table" in arguments:
-                kept = ROOT / "docs" / "results" / "study" / "results.jsonl"
-                (self.folder / "table").mkdir(exist_ok=True)
-                shutil.copy(kept, self.folder / "table")
-                extra = ["--output", "table"]
-            else:
-                name = arguments[0]
-                extra[:0] = ["--rows", ONE_ROW[name], "--output", f"outputs/{name}"]
-                if "--images" not in arguments:
-                    extra[:0] = ["--images", f"cifar10={self.images('cifar10')}"]
+                self.grid_results()
+            elif "--images" not in arguments:
+                extra[:0] = ["--images", f"cifar10={self.images('cifar10')}"]
         if program == "scripts/results_table.py":
-            arguments = [str(ROOT / "docs" / "results" / "study" / "results.jsonl")]
+            arguments = [str(self.grid_results())]
         if program == "scripts/prepare_tinyimagenet.py":
             archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
             arguments = [str(archive), str(self.folder / "tinyimagenet")]
@@ -182,6 +176,14 @@ class Workshop:
         if command.folder:
             program = f"{SOLO_LEARN}/{program}"
         return [*program.split(), *arguments, *extra]
+
+    def grid_results(self):
+        """Return the results of a grid of one cell."""
+        name = "readers"
+        words = ["scripts/reproduce", name, "--rows", ONE_ROW[name], "--output", f"outputs/{name}"]
+        images = ["--images", f"cifar10={self.images('cifar10')}"]
+        self.run([*words, *images, *SHORTER["scripts/reproduce"]])
+        return self.folder / "outputs" / name / "results.jsonl"
 
     def _filled(self, word, arguments):
         runs = {"<run>": 0, "<other-run>": 1, "run-fbea07ab": 0, "run-22819171": 1}

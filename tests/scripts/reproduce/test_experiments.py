@@ -4,7 +4,6 @@ import pytest
 from reproduce.experiments import EXPERIMENTS
 from reproduce.grid import name_of, targets_of
 from reproduce.papers import LINEAR_PROBING, TRANSFER
-from reproduce.study import PRESETS
 
 from solo_margins.recipes import RECIPES, is_from_paper
 
@@ -41,14 +40,6 @@ def test_a_table_of_transfer_needs_no_other_pretraining():
 def test_every_cell_has_a_name_of_its_own():
     cells = {entry.cell for experiment in EXPERIMENTS.values() for entry in experiment.entries}
     assert len({name_of(cell) for cell in cells}) == len(cells) > 400
-
-
-def test_cells_of_the_mini_preset_compose(composed):
-    for cell in {entry.cell for entry in EXPERIMENTS["study"].entries}:
-        chosen = [f"data={cell.data}", f"variant={cell.variant}"]
-        settings = PRESETS["mini"].settings
-        cfg = composed(f"{cell.method}.yaml", *chosen, *settings, *cell.changes)
-        assert (cfg.backbone.name, cfg.backbone.kwargs.width) == ("narrow_resnet10", 16)
 
 
 def test_the_reported_accuracies_belong_to_cells_of_the_paper():

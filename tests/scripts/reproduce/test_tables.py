@@ -1,18 +1,12 @@
-"""Tables and figures from results alone, the committed ones included."""
+"""Tables and figures from results alone."""
 
 import csv
 import io
 import itertools
-from pathlib import Path
 
 import pytest
 from reproduce import plots, tables
-from reproduce.experiments import EXPERIMENTS, Cell, Entry, Experiment
-from reproduce.study import PRESETS, Study
-
-from solo_margins.host.detect import form
-
-ROOT = Path(__file__).resolve().parents[3]
+from reproduce.experiments import Cell, Entry, Experiment
 
 
 def test_tables_say_means_deviations_and_paired_differences(study, baseline, scaled, record):
@@ -22,41 +16,36 @@ def test_tables_say_means_deviations_and_paired_differences(study, baseline, sca
     record(scaled, 2, 56.0, 41.0)
     record(scaled, 3, 90.0, 90.0)  # no baseline with this seed
     items = tables.measured([baseline, scaled], [1, 2, 3], study)
-    first, second = csv.DictReader(io.StringIO(tables.as_csv(items)))
-    assert (first["linear_acc1"], first["linear_acc1_std"], first["seeds"]) == (
-        "52.0",
-        "2.828",
+    first, second = csv.DictReader(io.StringIO(tables.as_csv(items, ["steps"])))
+    assert [first[name] for name in ("linear_acc1", "linear_acc1_std", "seeds", "steps")] == [
+        "52",
+        "2.8284",
         "2",
-    )
+        "100",
+    ]
     assert first["linear_acc1_difference"] == first["paper"] == ""
-    assert (second["linear_acc1_difference"], second["knn_acc1_difference"]) == ("1.5", "-0.5")
-    assert second["linear_acc1_difference_std"] == "0.707"
-    assert (second["paper"], second["paper_std"]) == ("90.0", "0.5")
+    names = ("", "_low", "_high", "_p")
+    found = [float(second[f"linear_acc1_difference{name}"]) for name in names]
+    # t with one degree of freedom, times 0.7071 / √2
+    assert found == pytest.approx([1.5, 1.5 - 6.353, 1.5 + 6.353, 0.5])
+    assert second["knn_acc1_difference_p"] == "1"
+    assert (second["paper"], second["paper_std"]) == ("90", "0.5")
     markdown = tables.as_markdown(items)
-    assert "| SimCLR | digits | 2 | 52.0 ± 2.8 |  | 41.0 ± 1.4 |  |  |" in markdown
-    assert "| +1.5 ± 0.7 |" in markdown
+    assert "| SimCLR | digits | 2 | 52.0 ± 2.8 |  |  | 41.0 ± 1.4 |  |  |  |" in markdown
+    assert "| +1.5 [-4.9, +7.9] | 0.500 |" in markdown
     assert "| 90.0 ± 0.5 |" in markdown
 
 
-COMMITTED = ROOT / "docs" / "results" / "study"
-SEEDS = {"scale_search": [1], "study": [1, 2, 3], "budgets": [1, 2, 3], "resnet18": [1, 2, 3]}
-
-
-@pytest.mark.skipif(form() != "pypi", reason="they were measured on the release of solo-learn")
-def test_the_committed_tables_are_those_of_the_committed_results():
-    study = Study(PRESETS["mini"], COMMITTED / "results.jsonl", COMMITTED / "work")
-    shown = set()
-    for name, seeds in SEEDS.items():
-        entries = EXPERIMENTS[name].entries
-        items = tables.measured(entries, seeds, study)
-        assert all(item.by_seed for item in items), name
-        assert tables.as_csv(items) == (COMMITTED / f"{name}.csv").read_text()
-        table = tables.as_markdown(items)
-        assert (COMMITTED / f"{name}.md").read_text().endswith(table)
-        if name != "scale_search":
-            assert table in (ROOT / "docs" / "reproduction.md").read_text()
-        shown |= {study.record(e.cell, seed, e.probed_on).id for e in entries for seed in seeds}
-    assert study.recorded().keys() <= shown, "no result is without a table"
+def test_intervals_and_p_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    values = [0.3, -0.1, 0.8, 0.5, 0.2, 0.9]
+    difference = tables.Difference.of(values)
+    expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (difference.low, difference.high) == pytest.approx(expected, abs=1e-3)
+    flipped = stats.permutation_test(
+        (values,), lambda x: sum(x), permutation_type="samples", n_resamples=10_000
+    )
+    assert difference.p == pytest.approx(flipped.pvalue)
 
 
 def axis_entries():
@@ -74,12 +63,12 @@ def axis_entries():
 
 @pytest.mark.parametrize(
     ("title", "axes"),
-    [("bars", ()), ("differences", ("epochs",)), ("curve", ("s",)), ("heat map", ("s", "c"))],
+    [("rows", ()), ("differences", ("epochs",)), ("curve", ("s",)), ("heat map", ("s", "c"))],
 )
 def test_every_kind_of_figure_is_drawn(study, baseline, scaled, record, tmp_path, title, axes):
     pair = (baseline, scaled)
-    entries = pair if title in ("bars", "differences") else tuple(axis_entries())
-    experiment = Experiment(title, entries, *axes)
+    entries = pair if title in ("rows", "differences") else tuple(axis_entries())
+    experiment = Experiment(title, entries, *axes, figures=("steps",) if title == "curve" else ())
     for entry, seed in itertools.product(entries, (1, 2)):
         record(entry, seed, 50.0 + seed, 40.0)
     path = tmp_path / "figure.png"

@@ -1,0 +1,224 @@
+"""The grids of docs/protocol.md: settings are tuned on held-out images, then fixed and tested."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reproduce import read_yaml
+from reproduce.experiments import Cell, Entry, Experiment
+
+PLAN: dict[str, Any] = read_yaml("protocol.yaml")
+ROWS: dict[str, Any] = PLAN["rows"]
+SEEDS: dict[str, tuple[int, ...]] = {name: tuple(seeds) for name, seeds in PLAN["seeds"].items()}
+EPOCHS: dict[str, Any] = PLAN["epochs"]
+# The settings that tuning has chosen, by row; written by --choose, and committed.
+CHOSEN = Path(__file__).with_name("chosen.yaml")
+
+CHOOSING, TESTING, OTHER = "cifar10_choose", "cifar10_test", "tinyimagenet100"
+SCALE = "method_kwargs.margins.positive_scale"
+HELD = ("method=mocov3_study", "+method_kwargs.hold_gradient_norm=true")
+
+# For the budget: seconds of one step, and of start and probe of a run, on one core.
+SECONDS_A_STEP, SECONDS_A_RUN = 0.08, 25
+
+Chosen = Mapping[str, Sequence[str]]
+
+
+def chosen_settings() -> dict[str, list[str]]:
+    """Return the settings that were chosen for every row; none before --choose."""
+    return yaml.safe_load(CHOSEN.read_text()) if CHOSEN.exists() else {}
+
+
+def is_committed() -> bool:
+    """Return whether the chosen settings are those of the last commit."""
+    command = ["git", "-C", str(CHOSEN.parent), "cat-file", "-p", f"HEAD:./{CHOSEN.name}"]
+    found = subprocess.run(command, capture_output=True, check=False)
+    return found.returncode == 0 and CHOSEN.exists() and found.stdout == CHOSEN.read_bytes()
+
+
+def _cell(row: str, data: str, epochs: int, *settings: str) -> Cell:
+    """Return the cell of a row; a setting that comes later replaces an earlier one."""
+    method, variant = ROWS[row]["recipe"]
+    changes = (*PLAN["always"], *ROWS[row].get("changes", ()), *settings, f"max_epochs={epochs}")
+    merged = dict(change.split("=", 1) for change in changes)
+    return Cell(method, data, variant, tuple(f"{key}={value}" for key, value in merged.items()))
+
+
+def _title(data: str) -> str:
+    return PLAN["data"][data]["title"]
+
+
+def _tried(row: str) -> list[list[str]]:
+    return PLAN["tried"][ROWS[row]["tried"]]
+
+
+def _tuned_entry(row: str, settings: Sequence[str]) -> Entry:
+    names = {"method_kwargs.temperature": "τ", "optimizer.lr": "rate"}
+    said = ", ".join(f"{names[k]} = {v}" for k, v in (s.split("=") for s in settings))
+    cell = _cell(row, CHOOSING, EPOCHS["tune"], *settings)
+    return Entry(f"{row}, {said}", _title(CHOOSING), cell, CHOOSING, seeds=SEEDS["tune"])
+
+
+def tuning() -> Iterator[Entry]:
+    """Yield every row with every setting that is tried for it."""
+    for row in ROWS:
+        yield from (_tuned_entry(row, settings) for settings in _tried(row))
+
+
+def choose(accuracies: Mapping[Cell, float]) -> dict[str, list[str]]:
+    """Return the best settings of every row: those with the highest accuracy, else the first."""
+    return {
+        row: max(_tried(row), key=lambda tried: accuracies[_tuned_entry(row, tried).cell])
+        for row in ROWS
+    }
+
+
+def write_choice(chosen: Chosen) -> None:
+    """Write the settings of every row for the final grids."""
+    head = "# Written by `python scripts/reproduce tune --choose` from the results of tuning.\n"
+    CHOSEN.write_text(head + yaml.safe_dump(dict(chosen), sort_keys=False, allow_unicode=True))
+
+
+def _main(chosen: Chosen) -> Iterator[Entry]:
+    # Both probes of a pretraining are made while its checkpoint is there.
+    for data in (TESTING, OTHER):
+        column = _title(TESTING) + (f" → {_title(OTHER)}" if data == OTHER else "")
+        for row, said in ROWS.items():
+            if said.get("only_tuned") or (data == OTHER and not said.get("transfers")):
+                continue
+            cell = _cell(row, TESTING, EPOCHS["main"], *chosen[row])
+            yield Entry(row, column, cell, data, baseline=said.get("baseline"), seeds=SEEDS["main"])
+
+
+def _optimizers(chosen: Chosen) -> Iterator[Entry]:
+    optimizers = {"SGD": "MoCo v3", "SGD with its norm held": "MoCo v3"}
+    optimizers |= {name: f"MoCo v3 by {name}" for name in ("LARS", "AdamW")}
+    for name, row in optimizers.items():
+        is_held = name.endswith("held")
+        for scale in PLAN["scales"][is_held:]:
+            baseline = f"{name.split()[0]}, s = {PLAN['scales'][0]}"
+            title = f"{name}, s = {scale}"
+            # In the main grid's order, so that equal runs are made once.
+            scaled = [f"{SCALE}={scale}"] if scale != 1 else []
+            settings = [*scaled, *chosen[row], *(HELD if is_held else ())]
+            cell = _cell(row, TESTING, EPOCHS["main"], *settings)
+            yield Entry(
+                title,
+                _title(TESTING),
+                cell,
+                TESTING,
+                baseline=None if title == baseline else baseline,
+                x=scale,
+                seeds=SEEDS["few"],
+            )
+
+
+def _temperatures(chosen: Chosen) -> Iterator[Entry]:
+    kinds = {
+        "MoCo v3": (),
+        "MoCo v3 + m₂": ("method_kwargs.margins.subtractive=0.4",),
+        "MoCo v3 decoupled": ("method_kwargs.margins.attenuation=1",),
+    }
+    for kind, changes in kinds.items():
+        for value in PLAN["temperatures"]:
+            # In the main grid's order, so that equal runs are made once.
+            temperature = f"method_kwargs.temperature={value}"
+            settings = (*changes, *chosen["MoCo v3"], temperature)
+            cell = _cell("MoCo v3", TESTING, EPOCHS["main"], *settings)
+            baseline = None if kind == "MoCo v3" else f"MoCo v3, τ = {value}"
+            yield Entry(
+                f"{kind}, τ = {value}",
+                _title(TESTING),
+                cell,
+                TESTING,
+                baseline=baseline,
+                x=value,
+                seeds=SEEDS["two"],
+            )
+
+
+def _lengths(chosen: Chosen) -> Iterator[Entry]:
+    rows = ["MoCo v3", PLAN["primary"], "BYOL", "MoCo v3 decoupled"]
+    middle, longest = EPOCHS["long"]
+    seeds = {EPOCHS["main"]: SEEDS["main"], middle: SEEDS["few"], longest: SEEDS["two"]}
+    for epochs in seeds:
+        for row in rows[:3] if epochs == longest else rows:
+            steps = epochs * PLAN["data"][TESTING]["steps"]
+            yield Entry(
+                f"{row}, {steps:,} steps",
+                _title(TESTING),
+                _cell(row, TESTING, epochs, *chosen[row]),
+                TESTING,
+                baseline=None if row == "MoCo v3" else f"MoCo v3, {steps:,} steps",
+                x=steps,
+                seeds=seeds[epochs],
+            )
+
+
+def _other_data(chosen: Chosen) -> Iterator[Entry]:
+    for data in (OTHER, TESTING):
+        column = _title(OTHER) + (f" → {_title(TESTING)}" if data == TESTING else "")
+        for row, said in ROWS.items():
+            if said.get("transfers"):
+                # As many steps of warm-up as on CIFAR-10.
+                warmup = "scheduler.warmup_epochs=1.125"
+                cell = _cell(row, OTHER, EPOCHS[OTHER], *chosen[row], warmup)
+                yield Entry(
+                    row, column, cell, data, baseline=said.get("baseline"), seeds=SEEDS["few"]
+                )
+
+
+def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
+    """Return the grids of rows whose settings are fixed, by name; without settings all are empty.
+
+    They are in the order in which they are run.
+    """
+    grids = {
+        "main": ("The rows at their tuned settings", _main, None, ()),
+        "optimizers": (
+            "The scale under four optimisers",
+            _optimizers,
+            "s",
+            ("weight_norm", "effective_rate", "turn"),
+        ),
+        "temperatures": ("Attenuation against the temperature", _temperatures, "τ", ("q",)),
+        "other_data": ("Another data set, and transfer", _other_data, None, ()),
+        "lengths": ("The scale against the length of training", _lengths, "steps", ()),
+    }
+    return {
+        name: Experiment(title, tuple(entries(chosen)) if chosen else (), axis, figures=figures)
+        for name, (title, entries, axis, figures) in grids.items()
+    }
+
+
+EXPERIMENTS = {
+    "tune": Experiment("Four settings for every row", tuple(tuning())),
+    **final_experiments(chosen_settings()),
+}
+
+
+def budget() -> list[list[str]]:
+    """Return the lines of the table of costs: runs, steps and core-hours of every grid."""
+    # Which settings are chosen decides only how many runs the grids share.
+    chosen = chosen_settings() or {row: _tried(row)[0] for row in ROWS}
+    lines, hours = [["grid", "runs", "steps", "core-hours"]], 0.0
+    known: set[tuple[Cell, int]] = set()
+    for name, experiment in {"tune": EXPERIMENTS["tune"], **final_experiments(chosen)}.items():
+        runs = {(entry.cell, seed) for entry in experiment.entries for seed in entry.seeds} - known
+        known |= runs
+        steps = sum(_steps(cell) for cell, _ in runs)
+        taken = (steps * SECONDS_A_STEP + len(runs) * SECONDS_A_RUN) / 3600
+        hours += taken
+        lines.append([f"`{name}`", f"{len(runs)}", f"{steps:,}", f"{taken:.1f}"])
+    total = sum(_steps(cell) for cell, _ in known)
+    return [*lines, ["all", f"{len(known)}", f"{total:,}", f"{hours:.1f}"]]
+
+
+def _steps(cell: Cell) -> int:
+    changes = dict(change.split("=", 1) for change in cell.changes)
+    return int(changes["max_epochs"]) * PLAN["data"][cell.data]["steps"]
