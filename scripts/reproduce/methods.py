@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from solo_margins import host
 from solo_margins.host.lightning import pl
 from solo_margins.losses import plain
-from solo_margins.losses.forms import query_key
 from solo_margins.losses.margins import ContrastSpec, Margins
 from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
@@ -19,26 +18,21 @@ NAME = "mocov3_study"
 
 
 class StudyMoCoV3(MoCoV3Margin):
-    """MoCo v3 with hard negatives, or with a gradient whose norm does not follow the margins.
+    """MoCo v3 with a gradient whose norm does not follow the margins.
 
     Extra cfg settings, besides those of :class:`MoCoV3Margin`:
         method_kwargs:
-            negatives (dict): as for SimCLR; ``hard`` weights the keys of other images.
             hold_gradient_norm (bool): in every step, the gradient at the queries of a batch is
                 multiplied by one number, so that its norm is that of the loss without margins.
     """
 
-    own_settings = (*MoCoV3Margin.own_settings, "negatives", "hold_gradient_norm")
+    own_settings = (*MoCoV3Margin.own_settings, "hold_gradient_norm")
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
-        negatives = self.margin_settings.negatives
-        tau_plus = 0.0 if negatives.kind == "standard" else negatives.tau_plus
-        beta = negatives.beta if negatives.kind == "hard" else 0.0
-        spec = ContrastSpec(self.temperature, self.margins, tau_plus=tau_plus, beta=beta)
         if self.cfg.method_kwargs.get("hold_gradient_norm") and query.requires_grad:
             query = hold_norm(query, key, self.temperature)
-        return 2 * self.temperature * query_key(query, key, spec)
+        return super().contrastive_loss(query, key)
 
 
 def hold_norm(query: Tensor, key: Tensor, temperature: float) -> Tensor:

@@ -121,7 +121,7 @@ def test_runs_record_weights_q_commit_and_cpu(study):
     held = study_entry(
         "method_kwargs.margins.positive_scale=20", "+method_kwargs.hold_gradient_norm=true"
     )
-    hard = study_entry("+method_kwargs.negatives.kind=hard")
+    hard = study_entry("method_kwargs.negatives.kind=hard")
     entries = [plain, free, held, hard]
     assert grid.run(grid.targets_of(entries), [1], study) == []
     records = results.read(study.file)
