@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
     own_settings = ("num_prototypes", "kmeans_iters")
     in_batch_negatives = False
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the clusters' loss with margins and the classifier's loss."""
         indexes = batch[0]
         out = super(host.DeepClusterV2, self).training_step(batch, batch_idx)

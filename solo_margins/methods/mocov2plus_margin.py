@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
     in_batch_negatives = False
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
         queries, keys = out["z"], out["momentum_z"]

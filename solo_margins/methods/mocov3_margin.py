@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig
@@ -59,7 +58,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
             return loss
         return loss / (2 * current_temperature(self.temperature))
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         if self.cfg.method_kwargs.symmetric:
             out = super(host.MoCoV3, self).training_step(batch, batch_idx)

@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -29,7 +28,7 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
     has_negatives = False
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         targets = batch[-1]
         out = super(host.NNBYOL, self).training_step(batch, batch_idx)

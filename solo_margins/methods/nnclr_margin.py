@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
     own_settings = ("negatives",)
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         targets = batch[-1]
         out = super(host.NNCLR, self).training_step(batch, batch_idx)

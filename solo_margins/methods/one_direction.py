@@ -1,6 +1,5 @@
 """Methods that can compare in one direction: student on the strong view, teacher on the weak."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -39,7 +38,7 @@ class OneDirection(MarginMethod):
         write(cfg, key, symmetric)
         return cfg
 
-    def one_direction_step(self, batch: Sequence[Any]) -> dict[str, Any]:
+    def one_direction_step(self, batch: Any) -> dict[str, Any]:
         """Return the output of solo-learn's base step for one strong and one weak view.
 
         Outputs of the student are lists of one, as are those of the teacher (``momentum_*``);
