@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
-from solo_margins.methods.one_direction import OneDirection
+from solo_margins.methods.margin_method import OneDirection
 
 
 class BYOLCurv(OneDirection, host.BYOL):

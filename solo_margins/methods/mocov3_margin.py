@@ -15,7 +15,7 @@ from torch import Tensor
 from solo_margins import host
 from solo_margins.losses import mocov3_margin_loss_func
 from solo_margins.losses.margins import current_temperature
-from solo_margins.methods.one_direction import OneDirection
+from solo_margins.methods.margin_method import OneDirection
 
 
 class MoCoV3Margin(OneDirection, host.MoCoV3):
