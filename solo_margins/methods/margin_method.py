@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
-from solo_margins.config import setting, write
+from solo_margins.config import known_settings, setting, write
 from solo_margins.losses import Margins
 from solo_margins.losses.checks import require_flag
 from solo_margins.losses.polarization import distance_polarization_with_count
@@ -79,12 +79,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         """
         cfg = super().add_and_assert_specific_cfg(cfg)
         known = (*SHARED_SETTINGS, *cls.own_settings)
-        for name in cfg.method_kwargs:
-            if name not in known:
-                raise ValueError(
-                    f"method_kwargs has no setting {name!r} for method={cfg.method}; "
-                    f"its settings are {', '.join(known)}"
-                )
+        known_settings(f"method_kwargs of method={cfg.method}", cfg.method_kwargs, known)
         settings = MarginSettings.read(cfg)
         attenuation = settings.margins.attenuation
         if not cls.has_negatives and (attenuation != 0.0 or "attenuation" in settings.schedules):
