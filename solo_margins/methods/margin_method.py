@@ -1,7 +1,7 @@
 """The base classes of all margin methods: settings, schedules, polarization, one direction."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -12,14 +12,9 @@ from solo_margins import host
 from solo_margins.config import known_settings, setting, write
 from solo_margins.losses import Margins
 from solo_margins.losses.checks import require_flag
+from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.methods.settings import (
-    POLARIZATION_WEIGHT,
-    TEMPERATURE,
-    Alignment,
-    MarginSettings,
-    Polarization,
-)
+from solo_margins.methods.settings import MarginSettings, Polarization
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
 HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
@@ -59,8 +54,9 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives
+        self.scheduled: dict[str, Any] = {}  # fields to their values in the current step
         # A penalty that grows from nothing is logged from the first step.
-        is_scheduled = POLARIZATION_WEIGHT in settings.schedules
+        is_scheduled = "polarization_weight" in settings.schedules
         self.is_polarized = is_scheduled or self.polarization.weight > 0
         if hasattr(self, "momentum_updater"):
             self.momentum_updater.update = self.move_teacher
@@ -87,7 +83,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
                 f"method_kwargs.margins.attenuation must be 0 for method={cfg.method}, which has "
                 f"no negatives, got {attenuation!r}"
             )
-        if not cls.has_negatives and TEMPERATURE in settings.schedules:
+        if not cls.has_negatives and "temperature" in settings.schedules:
             raise ValueError(
                 f"method_kwargs.schedules.temperature must be left out for method={cfg.method}, "
                 "which has no temperature"
@@ -107,22 +103,16 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             values = {field: schedule.at(epochs) for field, schedule in schedules.items()}
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
-            if TEMPERATURE in values:
-                self.temperature = values[TEMPERATURE]
-            self._log_schedules(values)
+            if "temperature" in values:
+                self.temperature = values["temperature"]
+            self.scheduled = values
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_before_backward(self, loss: Tensor) -> None:
-        """Log the temperature that the loss has found, where it follows the positives."""
-        schedule = self.margin_settings.schedules.get(TEMPERATURE)
-        if isinstance(schedule, Alignment):
-            self._log_schedules({TEMPERATURE: schedule.current})
-        super().on_before_backward(loss)
-
-    def _log_schedules(self, values: Mapping[str, Any]) -> None:
-        """Log the scheduled values of this step that are numbers."""
-        numbers = {f"schedule_{k}": v for k, v in values.items() if not isinstance(v, Alignment)}
+        """Log scheduled values: the loss has found a temperature that follows the positives."""
+        numbers = {f"schedule_{k}": current_temperature(v) for k, v in self.scheduled.items()}
         self.log_dict(numbers, on_step=True, on_epoch=False)
+        super().on_before_backward(loss)
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches

@@ -15,19 +15,18 @@ from solo_margins.losses.margins import RANGES, AlignedTemperature, Margins
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
 KINDS = ("constant", "linear", "cosine", "cycle")
-POLARIZATION_WEIGHT, TEMPERATURE = "polarization_weight", "temperature"
 # A temperature can also follow the positives.
 ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
 # Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
 FIELDS = {
     **RANGES,
     "curvature": POSITIVE,
-    POLARIZATION_WEIGHT: checks.NON_NEGATIVE,
-    TEMPERATURE: POSITIVE,
+    "polarization_weight": checks.NON_NEGATIVE,
+    "temperature": POSITIVE,
 }
 # Default start of a ramp; a temperature starts at its own value. A curvature without effect is
 # infinite, so that its start must be set.
-NO_EFFECT = {**asdict(Margins()), POLARIZATION_WEIGHT: 0.0}
+NO_EFFECT = {**asdict(Margins()), "polarization_weight": 0.0}
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def read_schedules(
     schedules: dict[str, Schedule | Alignment] = {}
     for field, entry in known_settings(PLACE, entries, FIELDS).items():
         place = f"{PLACE}.{field}"
-        can_align = field == TEMPERATURE
+        can_align = field == "temperature"
         keys = (*KEYS, *ALIGNMENT_KEYS[1:]) if can_align else KEYS
         entry = {k: v for k, v in known_settings(place, entry, keys).items() if v is not None}
         if not entry:
@@ -204,7 +203,7 @@ class MarginSettings:
         margins = read(cfg, "method_kwargs.margins", Margins)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
         temperature = setting(cfg, "method_kwargs.temperature", 1.0)
-        own = {POLARIZATION_WEIGHT: polarization.weight, TEMPERATURE: temperature}
+        own = {"polarization_weight": polarization.weight, "temperature": temperature}
         values = {**asdict(margins), **own}
         entries = setting(cfg, "method_kwargs.schedules")
         schedules = read_schedules(entries, values, cfg.max_epochs)
@@ -219,6 +218,6 @@ class MarginSettings:
     def with_values(self, values: Mapping[str, Any]) -> MarginSettings:
         """Return the settings with other values of scheduled fields."""
         margins = {field: value for field, value in values.items() if field in RANGES}
-        weight = values.get(POLARIZATION_WEIGHT, self.polarization.weight)
+        weight = values.get("polarization_weight", self.polarization.weight)
         polarization = replace(self.polarization, weight=weight)
         return replace(self, margins=replace(self.margins, **margins), polarization=polarization)
