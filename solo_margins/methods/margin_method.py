@@ -77,16 +77,11 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         known = (*SHARED_SETTINGS, *cls.own_settings)
         known_settings(f"method_kwargs of method={cfg.method}", cfg.method_kwargs, known)
         settings = MarginSettings.read(cfg)
-        attenuation = settings.margins.attenuation
-        if not cls.has_negatives and (attenuation != 0.0 or "attenuation" in settings.schedules):
+        scheduled = settings.schedules.keys() & {"attenuation", "temperature"}
+        if not cls.has_negatives and (settings.margins.attenuation != 0.0 or scheduled):
             raise ValueError(
-                f"method_kwargs.margins.attenuation must be 0 for method={cfg.method}, which has "
-                f"no negatives, got {attenuation!r}"
-            )
-        if not cls.has_negatives and "temperature" in settings.schedules:
-            raise ValueError(
-                f"method_kwargs.schedules.temperature must be left out for method={cfg.method}, "
-                "which has no temperature"
+                f"method={cfg.method} has no negatives: leave out method_kwargs.margins.attenuation"
+                " and method_kwargs.schedules of attenuation and temperature"
             )
         if cls.has_queue:
             _check_queue(cfg)
@@ -129,6 +124,14 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
     def log_step(self, **metrics: Any) -> None:
         """Log metrics of a training step and their means over the epoch, over all ranks."""
         self.log_dict(metrics, on_epoch=True, sync_dist=True)
+
+    def neighbours(self, z1: Tensor, z2: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the nearest neighbours of two views in a queue, then add the first view to it."""
+        found, neighbours1 = self.find_nn(z1)
+        _, neighbours2 = self.find_nn(z2)
+        self.log_step(train_nn_acc=(targets == self.queue_y[found]).float().mean())
+        self.dequeue_and_enqueue(z1, targets)
+        return neighbours1, neighbours2
 
     def with_polarization(self, loss: Tensor, projections: Sequence[Tensor]) -> Tensor:
         """Return a loss plus the weighted polarization penalty on all projections."""

@@ -122,12 +122,12 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         (
             "byol_curv",
             "method_kwargs.margins.attenuation=0.5",
-            "method_kwargs.margins.attenuation must be 0 for method=byol_curv",
+            "method=byol_curv has no negatives: leave out method_kwargs.margins.attenuation ",
         ),
         (
             "simsiam_curv",
             "method_kwargs.schedules.attenuation={to: 0.5}",
-            "method_kwargs.margins.attenuation must be 0 for method=simsiam_curv",
+            "method=simsiam_curv has no negatives: leave out method_kwargs.margins.attenuation ",
         ),
         (
             "mocov3_margin",
