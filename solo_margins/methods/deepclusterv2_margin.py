@@ -35,14 +35,13 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
         out = super(host.DeepClusterV2, self).training_step(batch, batch_idx)
         views = out["z"]
         z = torch.cat(views)
+        assigned = self.assignments[:, indexes].repeat(1, len(views)).to(z.device)
         # One loss for each set of prototypes.
         losses = [
             deepclusterv2_margin_loss_func(
-                z, prototypes.weight, assigned.to(z.device), self.temperature, self.margins
+                z, prototypes.weight, clusters, self.temperature, self.margins
             )
-            for prototypes, assigned in zip(
-                self.prototypes, self.assignments[:, indexes].repeat(1, len(views)), strict=True
-            )
+            for prototypes, clusters in zip(self.prototypes, assigned, strict=True)
         ]
         loss = torch.stack(losses).mean()
         self.update_memory_banks(indexes, views, batch_idx)

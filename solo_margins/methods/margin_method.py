@@ -137,10 +137,8 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         """Return a loss plus the weighted polarization penalty on all projections."""
         if not self.is_polarized:
             return loss
-        band = self.polarization
-        penalty, count = distance_polarization_with_count(
-            torch.cat(list(projections)), band.lower, band.upper
-        )
+        band, z = self.polarization, torch.cat(list(projections))
+        penalty, count = distance_polarization_with_count(z, band.lower, band.upper)
         # Every rank counts its own rows, and logging takes the mean.
         count = count * self.trainer.world_size
         self.log_step(train_polarization_loss=penalty, train_pairs_in_band=count.float())
@@ -184,24 +182,19 @@ class OneDirection(MarginMethod):
         _, (strong, weak), targets = batch
         student = self.base_training_step(strong, targets)
         teacher = self._shared_step_momentum(weak, targets)
-        class_loss = student["loss"]
         classified = {"train_": student}
         if self.momentum_classifier is not None:
-            class_loss = class_loss + teacher["loss"]
             classified["train_momentum_"] = teacher
         for prefix, out in classified.items():
             named = {f"{prefix}{name}": out[name] for name in ("acc1", "acc5")}
             self.log_step(**named, **{f"{prefix}class_loss": out["loss"]})
         if self.knn_eval:
             labelled = targets != -1
-            with torch.no_grad():
-                self.knn(
-                    train_features=student["feats"][labelled].detach(),
-                    train_targets=targets[labelled],
-                )
+            features = student["feats"].detach()[labelled]
+            self.knn(train_features=features, train_targets=targets[labelled])
         outputs = {name: [value] for name, value in student.items()}
         outputs |= {f"momentum_{name}": [value] for name, value in teacher.items()}
-        return {**outputs, "loss": class_loss}
+        return {**outputs, "loss": sum(out["loss"] for out in classified.values())}
 
 
 def add_batchnorm(head: nn.Module) -> None:
@@ -211,9 +204,7 @@ def add_batchnorm(head: nn.Module) -> None:
         if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
             layers.append(nn.BatchNorm1d(layers[-1].out_features))
         layers.append(layer)
-    head._modules.clear()
-    for number, layer in enumerate(layers):
-        head.add_module(str(number), layer)
+    head._modules = nn.Sequential(*layers)._modules
 
 
 def _check_queue(cfg: DictConfig) -> None:

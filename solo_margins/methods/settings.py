@@ -87,8 +87,7 @@ class Alignment(AlignedTemperature):
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
-        values = (ALIGNMENT, self.factor, self.reference)
-        return dict(zip(ALIGNMENT_KEYS, values, strict=True))
+        return {"kind": ALIGNMENT, "factor": self.factor, "reference": self.reference}
 
     def at(self, epochs: float) -> AlignedTemperature:
         """Return what losses take in place of a number, the same in every epoch."""
