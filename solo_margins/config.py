@@ -1,7 +1,7 @@
 """Settings of a configuration as frozen dataclasses: one reader for all of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -54,21 +54,33 @@ positive_scale, curvature, attenuation, attenuation_type, curve, beyond_pi
     given: Any = OmegaConf.select(cfg, place, default=None)
     if OmegaConf.is_config(given):
         given = OmegaConf.to_container(given, resolve=True)
-    if given is not None and not isinstance(given, Mapping):
-        raise ValueError(f"{place} must hold settings and their values, got {given!r}")
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     values = {}
-    for name, value in (given or {}).items():
-        if name not in known:
-            raise ValueError(
-                f"{place} has no setting {name!r}; its settings are {', '.join(known)}"
-            )
+    for name, value in known_settings(place, given, known).items():
         is_infinity = isinstance(value, str) and value.lower() in INFINITY_WORDS
-        values[str(name)] = math.inf if is_infinity else value
+        values[name] = math.inf if is_infinity else value
     try:
         return kind(**values)
     except ValueError as reason:
         raise ValueError(f"{place}.{reason}") from None
+
+
+def known_settings(place: str, given: Any, names: Collection[str]) -> Mapping[str, Any]:
+    """Return settings, none for None, or raise ``ValueError`` unless all have known names.
+
+    Args:
+        place: how an error names the group.
+        given: what the configuration has there.
+        names: the settings of the group.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{place} must hold {', '.join(names)}, got {given!r}")
+    for name in given or ():
+        if name not in names:
+            raise ValueError(
+                f"{place} has no setting {name!r}; its settings are {', '.join(names)}"
+            )
+    return given or {}
 
 
 def write(cfg: Any, place: str, value: Any) -> None:

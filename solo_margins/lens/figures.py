@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,26 +25,17 @@ Point = tuple[float, float]
 ANGLES, PROBABILITIES = curves.ANGLES[::2], curves.PROBABILITIES[:-1:2]
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A figure with its title and an explanation."""
-
-    title: str
-    about: str
-    figure: go.Figure
-
-
-def sections(runs: Sequence[ReportedRun]) -> dict[str, list[Plot]]:
-    """Return the plots that have data, by the titles of their sections."""
+def sections(runs: Sequence[ReportedRun]) -> dict[str, dict[str, Any]]:
+    """Return the plots that have data, each with its ``figure``, by section and title."""
     file = Path(__file__).with_name("report_plots.yaml")
     listed: Any = OmegaConf.to_container(OmegaConf.load(file))
-    shown: dict[str, list[Plot]] = {}
+    shown: dict[str, dict[str, Any]] = {}
     for section, plots in listed.items():
         for title, plot in plots.items():
             is_slider = plot.get("of") == "histograms"
             figure = _distributions(runs) if is_slider else _over_runs(runs, plot)
             if figure is not None:
-                shown.setdefault(section, []).append(Plot(title, plot["about"], figure))
+                shown.setdefault(section, {})[title] = {**plot, "figure": figure}
     return shown
 
 

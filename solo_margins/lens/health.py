@@ -20,9 +20,7 @@ LASTING = 5  # consecutive observations that must show a symptom
 MOST_LINES = 5  # of advice
 # By name, the most urgent first.
 RULES: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("rules.yaml")))
-# Values up to which a margin is not the cause of a collapse, the most likely cause first.
-HARMLESS = {"positive_scale": 1.0, "attenuation": 0.9, "angular": 0.0, "subtractive": 0.0}
-EXPLODING = RULES["exploding_scale"]["above"]["effective_scale"]
+REMEDIES = RULES.pop("remedies")
 SETTING = re.compile(r"[a-z]\w*(?:\.[a-z]\w*)+")
 Values = defaultdict[str, Any]
 
@@ -74,6 +72,7 @@ class HealthChecks:
         ``factor``           1/(1 − αq), what attenuation multiplies gradients by
         ``angle_ratio``      the angle of positives over that of negatives
         ``angle_change``     this ratio over that after the warm-up
+        ``curve_weight``     what the curve leaves of a positive at the mean angle
         ``band_change``      the share of pairs in the band over that after the warm-up
         ===================  ======================================================================
 
@@ -103,15 +102,10 @@ class HealthChecks:
             angle_change=_ratio(v["angle_ratio"], v["earlier_angle_ratio"]),
             band_change=_ratio(v["pairs_in_band"], v["earlier_pairs_in_band"]),
         )
-        v["calm"] = "lower optimizer.lr or raise scheduler.warmup_epochs"
-        if large := [name for name, limit in HARMLESS.items() if v[name] > limit]:
-            ramp = "or ramp it up by method_kwargs.schedules"
-            v["calm"] = f"lower method_kwargs.margins.{large[0]} {ramp}"
-        is_attenuated = margins.attenuation > 0.0 and margins.positive_scale <= EXPLODING
-        v["weaker"] = "lower method_kwargs.margins.attenuation" if is_attenuated else v["calm"]
-        weight = margins.angle_weight(torch.tensor(v["positive_angle"])) / margins.positive_scale
-        scale = "method_kwargs.margins.positive_scale" if "q" in seen.scalars else "optimizer.lr"
-        v["stronger"] = f"raise {'method_kwargs.margins.curvature' if weight < 0.5 else scale}"
+        weight = margins.angle_weight(torch.tensor(v["positive_angle"])).item()
+        v["curve_weight"] = weight / margins.positive_scale
+        for name, remedies in REMEDIES.items():
+            v[name] = next(one["text"].format_map(v) for one in remedies if _holds(one, v))
         return v
 
     def _filled(self, text: str, values: Values) -> str:

@@ -3,6 +3,8 @@
 import csv
 from pathlib import Path
 
+from solo_margins.files import read_lines
+
 # Column of metrics.csv to the classifier it belongs to.
 ACCURACIES = {"val_acc1": "online classifier", "val_knn_acc1": "kNN"}
 
@@ -32,18 +34,17 @@ def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, flo
 
 def _columns(file: Path, notes: list[str]) -> dict[str, dict[int, float]]:
     columns: dict[str, dict[int, float]] = {}
-    unreadable = 0
+    names: list[str] = []
+
+    def add(line: bytes) -> None:
+        cells = next(csv.reader([line.decode()]))
+        row = dict(zip(names, cells, strict=False))
+        names.extend(cells if not names else ())
+        for column in filter(row.get, ACCURACIES):
+            columns.setdefault(column, {})[int(float(row["epoch"]))] = float(row[column])
+
     try:
-        with open(file, newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                for column in filter(row.get, ACCURACIES):
-                    try:
-                        epoch, value = int(float(row["epoch"])), float(row[column])
-                        columns.setdefault(column, {})[epoch] = value
-                    except (KeyError, TypeError, ValueError, OverflowError):
-                        unreadable += 1
-    except (OSError, ValueError, csv.Error) as reason:
-        notes.append(f"{file} cannot be read completely ({' '.join(str(reason).split())}).")
-    if unreadable:
-        notes.append(f"{file}: {unreadable} accuracies or their epochs are not numbers.")
+        notes.extend(read_lines(file, add)[1])
+    except (OSError, csv.Error) as reason:
+        notes.append(f"{file} cannot be read completely ({reason}).")
     return columns

@@ -21,7 +21,7 @@ def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
         for name, histogram in seen.histograms.items():
             counts, edges = numpy.array(histogram.counts), numpy.array(histogram.edges)
             if kind == "TensorBoardLogger":
-                values = numpy.repeat(histogram.centres, counts)
+                values = numpy.repeat((edges[:-1] + edges[1:]) / 2, counts)
                 logger.experiment.add_histogram(f"lens/{name}", values, seen.step, bins=edges)
             elif kind == "WandbLogger":
                 import wandb

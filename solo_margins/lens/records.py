@@ -21,7 +21,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +69,6 @@ class Histogram:
         """The edges of all bins."""
         width = (self.high - self.low) / len(self.counts)
         return [self.low + number * width for number in range(len(self.counts) + 1)]
-
-    @property
-    def centres(self) -> list[float]:
-        """The centres of all bins."""
-        return [(low + high) / 2 for low, high in pairwise(self.edges)]
 
 
 @dataclass(frozen=True)

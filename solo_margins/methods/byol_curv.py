@@ -6,7 +6,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn.functional import normalize
 
 from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
-from solo_margins.methods.one_direction import OneDirection
+from solo_margins.methods.margin_method import OneDirection
 
 
 class BYOLCurv(OneDirection, host.BYOL):
@@ -28,7 +27,7 @@ class BYOLCurv(OneDirection, host.BYOL):
 
     has_negatives = False
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         if self.cfg.method_kwargs.symmetric:
             out = super(host.BYOL, self).training_step(batch, batch_idx)

@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,20 +29,19 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
     own_settings = ("num_prototypes", "kmeans_iters")
     in_batch_negatives = False
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the clusters' loss with margins and the classifier's loss."""
         indexes = batch[0]
         out = super(host.DeepClusterV2, self).training_step(batch, batch_idx)
         views = out["z"]
         z = torch.cat(views)
+        assigned = self.assignments[:, indexes].repeat(1, len(views)).to(z.device)
         # One loss for each set of prototypes.
         losses = [
             deepclusterv2_margin_loss_func(
-                z, prototypes.weight, assigned.to(z.device), self.temperature, self.margins
+                z, prototypes.weight, clusters, self.temperature, self.margins
             )
-            for prototypes, assigned in zip(
-                self.prototypes, self.assignments[:, indexes].repeat(1, len(views)), strict=True
-            )
+            for prototypes, clusters in zip(self.prototypes, assigned, strict=True)
         ]
         loss = torch.stack(losses).mean()
         self.update_memory_banks(indexes, views, batch_idx)

@@ -1,7 +1,7 @@
-"""The base class of all margin methods: settings, schedules and polarization."""
+"""The base classes of all margin methods: settings, schedules, polarization, one direction."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,16 +9,12 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
-from solo_margins.config import setting, write
+from solo_margins.config import known_settings, setting, write
 from solo_margins.losses import Margins
+from solo_margins.losses.checks import require_flag
+from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.methods.settings import (
-    POLARIZATION_WEIGHT,
-    TEMPERATURE,
-    Alignment,
-    MarginSettings,
-    Polarization,
-)
+from solo_margins.methods.settings import MarginSettings, Polarization
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
 HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
@@ -58,8 +54,9 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives
+        self.scheduled: dict[str, Any] = {}  # fields to their values in the current step
         # A penalty that grows from nothing is logged from the first step.
-        is_scheduled = POLARIZATION_WEIGHT in settings.schedules
+        is_scheduled = "polarization_weight" in settings.schedules
         self.is_polarized = is_scheduled or self.polarization.weight > 0
         if hasattr(self, "momentum_updater"):
             self.momentum_updater.update = self.move_teacher
@@ -78,23 +75,13 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         """
         cfg = super().add_and_assert_specific_cfg(cfg)
         known = (*SHARED_SETTINGS, *cls.own_settings)
-        for name in cfg.method_kwargs:
-            if name not in known:
-                raise ValueError(
-                    f"method_kwargs has no setting {name!r} for method={cfg.method}; "
-                    f"its settings are {', '.join(known)}"
-                )
+        known_settings(f"method_kwargs of method={cfg.method}", cfg.method_kwargs, known)
         settings = MarginSettings.read(cfg)
-        attenuation = settings.margins.attenuation
-        if not cls.has_negatives and (attenuation != 0.0 or "attenuation" in settings.schedules):
+        scheduled = settings.schedules.keys() & {"attenuation", "temperature"}
+        if not cls.has_negatives and (settings.margins.attenuation != 0.0 or scheduled):
             raise ValueError(
-                f"method_kwargs.margins.attenuation must be 0 for method={cfg.method}, which has "
-                f"no negatives, got {attenuation!r}"
-            )
-        if not cls.has_negatives and TEMPERATURE in settings.schedules:
-            raise ValueError(
-                f"method_kwargs.schedules.temperature must be left out for method={cfg.method}, "
-                "which has no temperature"
+                f"method={cfg.method} has no negatives: leave out method_kwargs.margins.attenuation"
+                " and method_kwargs.schedules of attenuation and temperature"
             )
         if cls.has_queue:
             _check_queue(cfg)
@@ -111,22 +98,16 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             values = {field: schedule.at(epochs) for field, schedule in schedules.items()}
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
-            if TEMPERATURE in values:
-                self.temperature = values[TEMPERATURE]
-            self._log_schedules(values)
+            if "temperature" in values:
+                self.temperature = values["temperature"]
+            self.scheduled = values
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_before_backward(self, loss: Tensor) -> None:
-        """Log the temperature that the loss has found, where it follows the positives."""
-        schedule = self.margin_settings.schedules.get(TEMPERATURE)
-        if isinstance(schedule, Alignment):
-            self._log_schedules({TEMPERATURE: schedule.current})
-        super().on_before_backward(loss)
-
-    def _log_schedules(self, values: Mapping[str, Any]) -> None:
-        """Log the scheduled values of this step that are numbers."""
-        numbers = {f"schedule_{k}": v for k, v in values.items() if not isinstance(v, Alignment)}
+        """Log scheduled values: the loss has found a temperature that follows the positives."""
+        numbers = {f"schedule_{k}": current_temperature(v) for k, v in self.scheduled.items()}
         self.log_dict(numbers, on_step=True, on_epoch=False)
+        super().on_before_backward(loss)
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches
@@ -144,18 +125,76 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         """Log metrics of a training step and their means over the epoch, over all ranks."""
         self.log_dict(metrics, on_epoch=True, sync_dist=True)
 
+    def neighbours(self, z1: Tensor, z2: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the nearest neighbours of two views in a queue, then add the first view to it."""
+        found, neighbours1 = self.find_nn(z1)
+        _, neighbours2 = self.find_nn(z2)
+        self.log_step(train_nn_acc=(targets == self.queue_y[found]).float().mean())
+        self.dequeue_and_enqueue(z1, targets)
+        return neighbours1, neighbours2
+
     def with_polarization(self, loss: Tensor, projections: Sequence[Tensor]) -> Tensor:
         """Return a loss plus the weighted polarization penalty on all projections."""
         if not self.is_polarized:
             return loss
-        band = self.polarization
-        penalty, count = distance_polarization_with_count(
-            torch.cat(list(projections)), band.lower, band.upper
-        )
+        band, z = self.polarization, torch.cat(list(projections))
+        penalty, count = distance_polarization_with_count(z, band.lower, band.upper)
         # Every rank counts its own rows, and logging takes the mean.
         count = count * self.trainer.world_size
         self.log_step(train_polarization_loss=penalty, train_pairs_in_band=count.float())
         return loss + band.weight * penalty
+
+
+class OneDirection(MarginMethod):
+    """A method with a teacher that can compare the first view with the second only.
+
+    The student then sees the first view alone and the teacher the second, which halves the work of
+    a step.
+
+    Extra cfg settings:
+        method_kwargs:
+            symmetric (bool): compare in both directions, as solo-learn does. Defaults to true.
+    """
+
+    own_settings: ClassVar[tuple[str, ...]] = ("symmetric",)
+
+    @classmethod
+    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return the completed configuration; see :class:`MarginMethod`."""
+        cfg = super().add_and_assert_specific_cfg(cfg)
+        key = "method_kwargs.symmetric"
+        symmetric = require_flag(key, setting(cfg, key, True))
+        views = cfg.data.num_large_crops + cfg.data.num_small_crops
+        if not symmetric and views != 2:
+            raise ValueError(
+                "method_kwargs.symmetric=false compares one strong with one weak view, but "
+                f"augmentations make {views} views: check their num_crops"
+            )
+        write(cfg, key, symmetric)
+        return cfg
+
+    def one_direction_step(self, batch: Any) -> dict[str, Any]:
+        """Return the output of solo-learn's base step for one strong and one weak view.
+
+        Outputs of the student are lists of one, as are those of the teacher (``momentum_*``);
+        ``loss`` is that of the online classifiers.
+        """
+        _, (strong, weak), targets = batch
+        student = self.base_training_step(strong, targets)
+        teacher = self._shared_step_momentum(weak, targets)
+        classified = {"train_": student}
+        if self.momentum_classifier is not None:
+            classified["train_momentum_"] = teacher
+        for prefix, out in classified.items():
+            named = {f"{prefix}{name}": out[name] for name in ("acc1", "acc5")}
+            self.log_step(**named, **{f"{prefix}class_loss": out["loss"]})
+        if self.knn_eval:
+            labelled = targets != -1
+            features = student["feats"].detach()[labelled]
+            self.knn(train_features=features, train_targets=targets[labelled])
+        outputs = {name: [value] for name, value in student.items()}
+        outputs |= {f"momentum_{name}": [value] for name, value in teacher.items()}
+        return {**outputs, "loss": sum(out["loss"] for out in classified.values())}
 
 
 def add_batchnorm(head: nn.Module) -> None:
@@ -165,9 +204,7 @@ def add_batchnorm(head: nn.Module) -> None:
         if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
             layers.append(nn.BatchNorm1d(layers[-1].out_features))
         layers.append(layer)
-    head._modules.clear()
-    for number, layer in enumerate(layers):
-        head.add_module(str(number), layer)
+    head._modules = nn.Sequential(*layers)._modules
 
 
 def _check_queue(cfg: DictConfig) -> None:

@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,21 +33,17 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
     in_batch_negatives = False
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
         queries, keys = out["z"], out["momentum_z"]
-        queue = self.queue.clone()
+        # Each view is compared with the other one. A copy, because the queue is about to change.
+        others = zip(queries, reversed(keys), self.queue.flip(0), strict=True)
         losses = [
             mocov2plus_margin_loss_func(
-                queries[view],
-                keys[1 - view],
-                queue[1 - view],
-                self.temperature,
-                self.margins,
-                **self.negatives.weights,
+                *vectors, self.temperature, self.margins, **self.negatives.weights
             )
-            for view in (0, 1)
+            for vectors in others
         ]
         loss = torch.stack(losses).mean()
         self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))

@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig
@@ -16,7 +15,7 @@ from torch import Tensor
 from solo_margins import host
 from solo_margins.losses import mocov3_margin_loss_func
 from solo_margins.losses.margins import current_temperature
-from solo_margins.methods.one_direction import OneDirection
+from solo_margins.methods.margin_method import OneDirection
 
 
 class MoCoV3Margin(OneDirection, host.MoCoV3):
@@ -33,10 +32,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
             proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature: as for MoCo v3.
     """
 
-    own_settings = (
-        *OneDirection.own_settings,
-        *("negatives", "scale_by_temperature", "freeze_patch_embedding"),
-    )
+    own_settings = ("symmetric", "negatives", "scale_by_temperature", "freeze_patch_embedding")
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -59,7 +55,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
             return loss
         return loss / (2 * current_temperature(self.temperature))
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         if self.cfg.method_kwargs.symmetric:
             out = super(host.MoCoV3, self).training_step(batch, batch_idx)

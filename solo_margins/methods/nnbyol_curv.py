@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -29,17 +28,13 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
     has_negatives = False
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        targets = batch[-1]
         out = super(host.NNBYOL, self).training_step(batch, batch_idx)
         (p1, p2), (k1, k2) = out["p"], out["momentum_z"]
-        found, neighbours1 = self.find_nn(k1)
-        _, neighbours2 = self.find_nn(k2)
+        neighbours1, neighbours2 = self.neighbours(k1, k2, batch[-1])
         loss = byol_curv_loss_func(p1, neighbours2, self.margins)
         loss = loss + byol_curv_loss_func(p2, neighbours1, self.margins)
-        accuracy = (targets == self.queue_y[found]).float().mean()
-        self.dequeue_and_enqueue(k1, targets)
         spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in out["z"]) / 2
-        self.log_step(train_neg_cos_sim=loss, train_z_std=spread, train_nn_acc=accuracy)
+        self.log_step(train_neg_cos_sim=loss, train_z_std=spread)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,13 +31,11 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
     own_settings = ("negatives",)
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
-        targets = batch[-1]
         out = super(host.NNCLR, self).training_step(batch, batch_idx)
         (z1, z2), (p1, p2) = out["z"], out["p"]
-        found, neighbours1 = self.find_nn(z1)
-        _, neighbours2 = self.find_nn(z2)
+        neighbours1, neighbours2 = self.neighbours(z1, z2, batch[-1])
         losses = [
             nnclr_margin_loss_func(
                 neighbours, p, self.temperature, self.margins, **self.negatives.weights
@@ -46,7 +43,5 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
             for neighbours, p in ((neighbours1, p2), (neighbours2, p1))
         ]
         loss = torch.stack(losses).mean()
-        accuracy = (targets == self.queue_y[found]).float().mean()
-        self.dequeue_and_enqueue(z1, targets)
-        self.log_step(train_nnclr_loss=loss, train_nn_acc=accuracy)
+        self.log_step(train_nnclr_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

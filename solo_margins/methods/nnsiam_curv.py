@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -28,17 +27,13 @@ class NNSiamCurv(MarginMethod, host.NNSiam):
     has_negatives = False
     has_queue = True
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        targets = batch[-1]
         out = super(host.NNSiam, self).training_step(batch, batch_idx)
         (z1, z2), (p1, p2) = out["z"], out["p"]
-        found, neighbours1 = self.find_nn(z1)
-        _, neighbours2 = self.find_nn(z2)
+        neighbours1, neighbours2 = self.neighbours(z1, z2, batch[-1])
         loss = simsiam_curv_loss_func(p1, neighbours2, self.margins) / 2
         loss = loss + simsiam_curv_loss_func(p2, neighbours1, self.margins) / 2
-        accuracy = (targets == self.queue_y[found]).float().mean()
-        self.dequeue_and_enqueue(z1, targets)
         spread = sum(z.detach().std(dim=0).mean() for z in (z1, z2)) / 2
-        self.log_step(train_neg_cos_sim=loss, train_z_std=spread, train_nn_acc=accuracy)
+        self.log_step(train_neg_cos_sim=loss, train_z_std=spread)
         return self.with_polarization(loss + out["loss"], out["z"])

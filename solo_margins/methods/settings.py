@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from solo_margins.config import read, setting
+from solo_margins.config import known_settings, read, setting
 from solo_margins.losses import checks
-from solo_margins.losses.checks import (
-    NON_NEGATIVE,
-    POSITIVE,
-    UP_TO_ONE,
-    require_choice,
-    require_number,
-)
+from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, require_choice, require_number
 from solo_margins.losses.margins import RANGES, AlignedTemperature, Margins
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
 KINDS = ("constant", "linear", "cosine", "cycle")
-POLARIZATION_WEIGHT, TEMPERATURE = "polarization_weight", "temperature"
 # A temperature can also follow the positives.
 ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
 # Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
 FIELDS = {
     **RANGES,
     "curvature": POSITIVE,
-    POLARIZATION_WEIGHT: NON_NEGATIVE,
-    TEMPERATURE: POSITIVE,
+    "polarization_weight": checks.NON_NEGATIVE,
+    "temperature": POSITIVE,
 }
 # Default start of a ramp; a temperature starts at its own value. A curvature without effect is
 # infinite, so that its start must be set.
-NO_EFFECT = {**asdict(Margins()), POLARIZATION_WEIGHT: 0.0}
+NO_EFFECT = {**asdict(Margins()), "polarization_weight": 0.0}
 
 
 @dataclass(frozen=True)
@@ -94,8 +87,7 @@ class Alignment(AlignedTemperature):
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
-        values = (ALIGNMENT, self.factor, self.reference)
-        return dict(zip(ALIGNMENT_KEYS, values, strict=True))
+        return {"kind": ALIGNMENT, "factor": self.factor, "reference": self.reference}
 
     def at(self, epochs: float) -> AlignedTemperature:
         """Return what losses take in place of a number, the same in every epoch."""
@@ -120,17 +112,17 @@ def read_schedules(
         ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
     """
     schedules: dict[str, Schedule | Alignment] = {}
-    for field, entry in _mapping(PLACE, entries, FIELDS).items():
+    for field, entry in known_settings(PLACE, entries, FIELDS).items():
         place = f"{PLACE}.{field}"
-        can_align = field == TEMPERATURE
+        can_align = field == "temperature"
         keys = (*KEYS, *ALIGNMENT_KEYS[1:]) if can_align else KEYS
-        entry = {k: v for k, v in _mapping(place, entry, keys).items() if v is not None}
+        entry = {k: v for k, v in known_settings(place, entry, keys).items() if v is not None}
         if not entry:
             continue
         kinds = (*KINDS, ALIGNMENT) if can_align else KINDS
         kind = require_choice(f"{place}.kind", entry.pop("kind", "linear"), kinds)
         is_aligned = kind == ALIGNMENT
-        _mapping(f"{place} with kind={kind}", entry, ALIGNMENT_KEYS if is_aligned else KEYS)
+        known_settings(f"{place} with kind={kind}", entry, ALIGNMENT_KEYS if is_aligned else KEYS)
         if is_aligned:
             numbers = {k: require_number(f"{place}.{k}", v, UP_TO_ONE) for k, v in entry.items()}
             schedules[field] = Alignment(values[field], **numbers)
@@ -138,23 +130,10 @@ def read_schedules(
         end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
         default = end if kind == "constant" else NO_EFFECT.get(field, values[field])
         start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
-        allowed = POSITIVE if kind == "cycle" else NON_NEGATIVE
+        allowed = POSITIVE if kind == "cycle" else checks.NON_NEGATIVE
         epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), allowed)
         schedules[field] = Schedule(kind, start, end, epochs)
     return schedules
-
-
-def _mapping(place: str, content: Any, names: Collection[str]) -> Mapping[str, Any]:
-    """Return a group of settings, or raise ``ValueError`` unless it has known names only."""
-    content = {} if content is None else content
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{place} must hold {', '.join(names)}, got {content!r}")
-    for name in content:
-        if name not in names:
-            raise ValueError(
-                f"{place} has no setting {name!r}; its settings are {', '.join(names)}"
-            )
-    return content
 
 
 @dataclass(frozen=True)
@@ -174,7 +153,7 @@ class Polarization:
     upper: float = 0.4
 
     def __post_init__(self) -> None:
-        checks.require_number("weight", self.weight, checks.NON_NEGATIVE)
+        require_number("weight", self.weight, checks.NON_NEGATIVE)
         checks.require_band(self.lower, self.upper)
 
 
@@ -193,9 +172,9 @@ class Negatives:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.require_choice("kind", self.kind, ("standard", "debiased", "hard"))
-        checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
-        checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
+        require_choice("kind", self.kind, ("standard", "debiased", "hard"))
+        require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
+        require_number("beta", self.beta, checks.NON_NEGATIVE)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -223,7 +202,7 @@ class MarginSettings:
         margins = read(cfg, "method_kwargs.margins", Margins)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
         temperature = setting(cfg, "method_kwargs.temperature", 1.0)
-        own = {POLARIZATION_WEIGHT: polarization.weight, TEMPERATURE: temperature}
+        own = {"polarization_weight": polarization.weight, "temperature": temperature}
         values = {**asdict(margins), **own}
         entries = setting(cfg, "method_kwargs.schedules")
         schedules = read_schedules(entries, values, cfg.max_epochs)
@@ -238,6 +217,6 @@ class MarginSettings:
     def with_values(self, values: Mapping[str, Any]) -> MarginSettings:
         """Return the settings with other values of scheduled fields."""
         margins = {field: value for field, value in values.items() if field in RANGES}
-        weight = values.get(POLARIZATION_WEIGHT, self.polarization.weight)
+        weight = values.get("polarization_weight", self.polarization.weight)
         polarization = replace(self.polarization, weight=weight)
         return replace(self, margins=replace(self.margins, **margins), polarization=polarization)

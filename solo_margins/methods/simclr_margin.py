@@ -9,7 +9,6 @@ References:
     - [3] Contrastive Learning with Hard Negative Samples, 2021, https://arxiv.org/abs/2010.04592
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -52,7 +51,7 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
             z, indexes, self.temperature, self.margins, **self.negatives.weights
         )
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.SimCLR, self).training_step(batch, batch_idx)
         loss = self.nce_loss(torch.cat(out["z"]), batch[0].repeat(self.num_crops))

@@ -7,7 +7,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -28,7 +27,7 @@ class SimSiamCurv(MarginMethod, host.SimSiam):
 
     has_negatives = False
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = super(host.SimSiam, self).training_step(batch, batch_idx)
         (z1, z2), (p1, p2) = out["z"], out["p"]

@@ -6,7 +6,6 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ class SupConMargin(MarginMethod, host.SupCon):
 
     own_settings = ("proj_batch_norm",)
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.SupCon, self).training_step(batch, batch_idx)
         labels = batch[-1].repeat(self.num_crops)

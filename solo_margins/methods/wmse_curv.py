@@ -39,7 +39,7 @@ class WMSECurv(MarginMethod, host.WMSE):
                 result[group] = self.whitening(view[group]).type_as(result)
         return results
 
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = super(host.WMSE, self).training_step(batch, batch_idx)
         losses = [

@@ -127,7 +127,7 @@ def test_a_rank_that_falls():
             "saturated_q",
             [
                 "97%",
-                "method_kwargs.margins.attenuation (now 0), to 1 by variant=decoupled",
+                "method_kwargs.margins.attenuation (now 0), take variant=decoupled",
                 "temperature",
             ],
         ),

@@ -14,7 +14,7 @@ WRONG = {
     "lens.on_collapse=pray": "lens.on_collapse must be 'warn' or 'stop', got 'pray'",
     "lens.enabled=perhaps": "lens.enabled must be true or false, got 'perhaps'",
     "lens.evry=5": "lens has no setting 'evry'; its settings are enabled, every, on_collapse",
-    "lens=false": "lens must hold settings and their values, got False",
+    "lens=false": "lens must hold enabled, every, on_collapse, got False",
 }
 
 

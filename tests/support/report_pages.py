@@ -38,6 +38,5 @@ def report(tmp_path, *runs):
 def plots(*folders):
     """Return the figures of a report by their titles."""
     runs, _ = load_runs(folders)
-    return {
-        plot.title: plot.figure for some in lens_report.sections(runs).values() for plot in some
-    }
+    sections = lens_report.sections(runs).values()
+    return {title: plot["figure"] for some in sections for title, plot in some.items()}
