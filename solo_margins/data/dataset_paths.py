@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
-from solo_margins.data.digits import digits_folder
+from solo_margins.files import digits_folder
 from solo_margins.losses.checks import require_choice
 
 
