@@ -52,13 +52,7 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     return RowTerms(loss, to_positives, beta * (attenuated if row_wide else complement))
 
 
-def loss_terms(
-    positive: Tensor,
-    negative: Tensor,
-    positives: Tensor | int,
-    negatives: Tensor | int,
-    spec: ContrastSpec,
-) -> RowTerms:
+def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: ContrastSpec) -> RowTerms:
     r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
 
     .. math::
@@ -70,6 +64,7 @@ def loss_terms(
     """
     if spec.tau_plus == 0.0:
         return info_nce(positive, negative, spec)
+    positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
     lowest = -1.0 / spec.temperature  # logit of a negative
     peak = torch.maximum(positive, negative).clamp_min(lowest)
@@ -163,7 +158,7 @@ def row_terms(
     log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
 ) -> RowTerms:
     """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
-    terms = loss_terms(log_positives, log_negatives, *counts, spec)
+    terms = loss_terms(log_positives, log_negatives, counts, spec)
     if isinstance(counts[0], int):  # every row has so many
         return terms
     alone = torch.isneginf(log_positives)
