@@ -1,6 +1,5 @@
 """Data sets of single images: files in folders, and torchvision's CIFAR and STL-10."""
 
-import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,13 +10,11 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from solo_margins.data import class_folders
-from solo_margins.data.class_folders import UnreadableImage, read_image
+from solo_margins.data.class_folders import UnreadableImage, log, read_image
 from solo_margins.data.dataset_paths import NAMED
 
 # Unreadable images in a row after which on_error="skip" gives up.
 ATTEMPTS = 100
-
-log = logging.getLogger("solo_margins.data")
 
 # File and label of every image; the label −1 means that there is none.
 Samples = list[tuple[str, int]]
