@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import checkpoint_setting
-from solo_margins.data.digits import digits_folder
+from solo_margins.files import digits_folder
 from solo_margins.recipes import cell_name, probe_setting, store_recipes
 
 

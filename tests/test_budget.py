@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from solo_margins import host, registry
-from solo_margins.data.digits import digits_folder
+from solo_margins.files import digits_folder
 from solo_margins.host import repairs
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -48,7 +48,7 @@ def imports_of(text: str) -> Iterator[tuple[str, str]]:
     for module, several, one in IMPORT.findall(text):
         for name in (several or one).split(","):
             if name.strip():
-                yield module, name.strip()
+                yield module, name.split(" as ")[0].strip()
 
 
 def defining_module(source: str, name: str) -> str:
@@ -56,8 +56,8 @@ def defining_module(source: str, name: str) -> str:
     if is_module(f"{source}.{name}"):
         return f"{source}.{name}"
     if (PACKAGE.joinpath(*source.split(".")[1:])).is_dir():
-        # The imports may stand in a block for type checkers.
-        text = re.sub("^    ", "", text_of(source), flags=re.MULTILINE)
+        stub = PACKAGE.joinpath(*source.split(".")[1:], "__init__.pyi")
+        text = stub.read_text() if stub.is_file() else text_of(source)
         return next(module for module, given in imports_of(text) if given == name)
     return source
 

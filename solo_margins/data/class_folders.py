@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +83,16 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ValueError("it has floating-point values of unknown range")
     if image.mode.startswith("I"):
-        return _from_wide_grey(np.asarray(image))
+        # PIL's own conversion clips 16 bits at 255.
+        values = np.asarray(image)
+        if values.dtype.itemsize > 2 and (values.min() < 0 or values.max() > 65535):
+            raise ValueError("its grey values have more than 16 bits, their range is unknown")
+        # 65535 = 255 · 257
+        image = Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         # Same colours; without this step PIL warns about every such image.
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def _from_wide_grey(values: Any) -> Image.Image:
-    """Scale 16 bits to 8; PIL's own conversion clips at 255."""
-    if values.dtype.itemsize > 2 and (values.min() < 0 or values.max() > 65535):
-        raise ValueError("its grey values have more than 16 bits, their range is unknown")
-    # 65535 = 255 · 257
-    grey = (values.astype(np.uint32) + 128) // 257
-    return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
 
 
 log = logging.getLogger("solo_margins.data")
@@ -112,35 +108,21 @@ def folders_in(root: str | Path, without: Path | None = None) -> list[str]:
     return sorted(name for name in names if os.path.abspath(os.path.join(root, name)) != left_out)
 
 
-def holds_images(folder: str | Path) -> bool:
-    """Return whether a folder holds an image, at any depth."""
-    inside = []
+def images_below(folder: str | Path) -> Iterator[str]:
+    """Yield the paths of the images in a folder, at any depth, in no particular order."""
     with os.scandir(folder) as entries:
-        # Stops at the first image instead of listing all of them.
         for entry in entries:
-            if is_image(entry.name) and entry.is_file():
-                return True
             if entry.is_dir() and not is_hidden(entry.name):
-                inside.append(entry.path)
-    return any(holds_images(path) for path in inside)
+                yield from images_below(entry.path)
+            elif is_image(entry.name):
+                yield entry.path
 
 
 def classes_in(root: str | Path, without: Path | None = None) -> list[str]:
     """Return the sorted names of the folders that hold images."""
-    return [name for name in folders_in(root, without) if holds_images(os.path.join(root, name))]
-
-
-def labelled_images(root: str | Path, labels: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return ``(file, label)`` of all images in class folders, in torchvision's order."""
-    found: list[tuple[str, int]] = []
-    for name, label in sorted(labels.items()):
-        walked = []
-        for folder, inside, files in os.walk(os.path.join(root, name), followlinks=True):
-            inside[:] = [other for other in inside if not is_hidden(other)]
-            walked.append((folder, files))
-        for folder, files in sorted(walked):
-            found.extend((os.path.join(folder, f), label) for f in sorted(files) if is_image(f))
-    return found
+    names = folders_in(root, without)
+    # Stops at the first image instead of listing all of them.
+    return [name for name in names if any(images_below(os.path.join(root, name)))]
 
 
 def images_in(folder: str | Path) -> list[str]:
@@ -152,21 +134,15 @@ def images_in(folder: str | Path) -> list[str]:
 def check_classes(key: str, root: Path, classes: Sequence[str], without: Path | None) -> None:
     """Refuse a folder without images in class folders; warn about empty class folders."""
     if not classes:
-        raise ValueError(no_images(key, root))
-    empty = sorted(set(folders_in(root, without)) - set(classes))
-    if empty:
-        warn_once(
-            f"{key}={root}: ignored {_counted(len(empty), 'class folder')} without images, "
-            f"for example {empty[0]!r}."
-        )
+        raise ValueError(_no_images(key, root))
+    empty = set(folders_in(root, without)) - set(classes)
+    _warn_of(f"{key}={root}: ignored class folders without images", empty)
 
 
-def no_images(key: str, root: str | Path) -> str:
-    """Return one sentence about a folder without images in class folders."""
+def _no_images(key: str, root: Path) -> str:
+    advice = f"images end with {', '.join(EXTENSIONS)}"
     if images_in(root):
         advice = "data.no_labels=true pretrains on the images directly inside it"
-    else:
-        advice = f"images end with {', '.join(EXTENSIONS)}"
     return f"{key}={root} has no images in class folders: {advice}."
 
 
@@ -174,23 +150,17 @@ def check_unlabelled(key: str, root: Path) -> None:
     """Refuse a folder without images directly inside it; warn about other files."""
     images = images_in(root)
     if not images:
-        inside = " except in folders inside it" if classes_in(root) else ""
-        advice = (
-            "data.no_labels=false takes these folders as classes"
-            if inside
-            else f"images end with {', '.join(EXTENSIONS)}"
-        )
+        inside, advice = "", f"images end with {', '.join(EXTENSIONS)}"
+        if classes_in(root):
+            inside = " except in folders inside it"
+            advice = "data.no_labels=false takes these folders as classes"
         raise ValueError(
             f"data.no_labels=true, but {key}={root} holds no images{inside}: {advice}."
         )
-    with os.scandir(root) as entries:
-        visible = [e.name for e in entries if e.is_file() and not is_hidden(e.name)]
-    others = sorted(set(visible) - set(images))
-    if others:
-        warn_once(
-            f"{key}={root}: ignored {_counted(len(others), 'file')} without the extension of an "
-            f"image, for example {others[0]!r}."
-        )
+    visible = {path.name for path in root.iterdir() if path.is_file() and not is_hidden(path.name)}
+    _warn_of(
+        f"{key}={root}: ignored files without the extension of an image", visible - set(images)
+    )
 
 
 def check_same_classes(
@@ -212,21 +182,12 @@ def check_same_classes(
             f"but {differing[0]!r} is in only one of the two."
         )
     if not found:
-        raise ValueError(no_images("data.val_path", val))
-    empty = sorted(set(classes) - set(found))
-    if empty:
-        warn_once(
-            f"data.val_path={val}: {_counted(len(empty), 'class folder')} without images, "
-            f"for example {empty[0]!r}."
-        )
+        raise ValueError(_no_images("data.val_path", val))
+    _warn_of(f"data.val_path={val}: class folders without images", set(classes) - set(found))
 
 
-def warn_once(text: str) -> None:
-    """Log a warning once, on the first rank of each machine."""
-    if text not in _warned and os.environ.get("LOCAL_RANK", "0") == "0":
-        _warned.add(text)
-        log.warning("%s", text)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+def _warn_of(what: str, names: Collection[str]) -> None:
+    """Log a warning about files or folders once, on the first rank of each machine."""
+    if names and what not in _warned and os.environ.get("LOCAL_RANK", "0") == "0":
+        _warned.add(what)
+        log.warning("%s: %s, for example %r.", what, f"{len(names):,}", min(names))

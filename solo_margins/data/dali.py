@@ -6,7 +6,6 @@ from a seed of the run, the epoch and the rank.
 
 import itertools
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +21,8 @@ from solo_margins.data.folders import Samples
 from solo_margins.data.image_spec import ImageSpec, all_views
 from solo_margins.losses.checks import require_choice
 
-SECONDS_OF_SEARCH = 60.0
+# How many files are searched for one that cannot be decoded.
+SEARCHED_FILES = 10_000
 
 # How images are decoded for the GPU; the sizes are those that solo-learn reserves.
 ON_GPU: dict[str, Any] = {
@@ -209,20 +209,9 @@ def explanation(error: BaseException, files: Iterable[str]) -> str | None:
         return None
     reason = re.search(r"encountered:\s+(.+)", text)
     summary = f"DALI cannot decode an image ({reason[1].strip() if reason else 'unknown reason'})"
-    unreadable = _first_unreadable(files)
-    if unreadable is not None:
-        return f"{summary}: {unreadable.rstrip('.')}; repair or remove it."
-    return f"{summary}, and does not name it; data.format=image_folder would."
-
-
-def _first_unreadable(files: Iterable[str]) -> str | None:
-    """Return what PIL says about the first image that it cannot read, None if there is none."""
-    stop = time.monotonic() + SECONDS_OF_SEARCH
-    for file in files:
+    for file in itertools.islice(files, SEARCHED_FILES):
         try:
             read_image(file)
-        except UnreadableImage as error:
-            return str(error)
-        if time.monotonic() > stop:
-            break
-    return None
+        except UnreadableImage as unreadable:
+            return f"{summary}: {str(unreadable).rstrip('.')}; repair or remove it."
+    return f"{summary}, and does not name it; data.format=image_folder would."

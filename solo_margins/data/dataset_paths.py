@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins.checkpoints import args_file, check_exists, read_settings
 from solo_margins.config import setting, write
 from solo_margins.data import class_folders
-from solo_margins.data.digits import digits_folder
+from solo_margins.files import digits_folder
 from solo_margins.losses.checks import require_choice
 
 
@@ -35,16 +35,15 @@ class NamedData:
 
     def missing(self, reason: str) -> str:
         """Return one sentence that says how to get the images."""
-        layouts = "class folders, or train/ and val/ (or test/) with class folders,"
+        stored, download = "", ""
         if self.files is not None:
-            layouts = f"{self.files}, {layouts}"
-        sentence = (
+            stored = f"{self.files}, "
+            download = "; data.download=true lets torchvision download it there"
+        return (
             f"{self.title} was not found, {reason}: download {self.source}, {self.unpacking}, and "
-            f"name the folder that holds {layouts} by data.train_path=<folder>"
+            f"name the folder that holds {stored}class folders, or train/ and val/ (or test/) with "
+            f"class folders, by data.train_path=<folder>{download}."
         )
-        if self.files is not None:
-            sentence += "; data.download=true lets torchvision download it there"
-        return sentence + "."
 
 
 # Data sets that papers use, by data.name.
@@ -82,8 +81,8 @@ def resolve(cfg: DictConfig, pretraining: bool) -> None:
     name = setting(cfg, "data.name")
     if name in NAMED:
         _resolve_named(cfg, name)
-    elif name == "folder":
-        _resolve_splits(cfg)
+    elif name == "folder" and not setting(cfg, "data.no_labels"):
+        _use_splits(cfg, _class_parent(path_setting(cfg, "train_path")))
     elif name == "digits":
         _refuse_other_images(cfg)
     if setting(cfg, "data.dataset") not in TORCHVISION_FILES:
@@ -211,9 +210,9 @@ def _refuse_other_images(cfg: DictConfig) -> None:
             )
 
 
-def _class_parent(path: Path) -> Path | None:
+def _class_parent(path: Path | None) -> Path | None:
     """Return the folder of class folders that a path means: its ``train``, or itself."""
-    if not path.is_dir():
+    if path is None or not path.is_dir():
         return None
     # CIFAR-100 has a class "train", which holds images and not folders.
     if (path / "train").is_dir() and class_folders.folders_in(path / "train"):
@@ -223,13 +222,11 @@ def _class_parent(path: Path) -> Path | None:
 
 def _use_folders(cfg: DictConfig, data: NamedData, path: Path, train: Path) -> None:
     root = path if train != path else path.parent
-    if train.name == "train":
-        _fill_validation(cfg, train)
+    _use_splits(cfg, train)
     unlabelled = setting(cfg, "data.unlabelled_folder")
     if unlabelled and not (train / unlabelled).is_dir() and (root / unlabelled).is_dir():
         cfg.data.unlabelled_folder = os.path.abspath(root / unlabelled)
     cfg.data.dataset = data.dataset
-    cfg.data.train_path = str(train)
     classes = len(class_folders.classes_in(train, unlabelled_folder(cfg)))
     if classes != data.classes and not setting(cfg, "data.no_labels"):
         raise ValueError(
@@ -238,19 +235,12 @@ def _use_folders(cfg: DictConfig, data: NamedData, path: Path, train: Path) -> N
         )
 
 
-def _resolve_splits(cfg: DictConfig) -> None:
-    """Take ``train`` and ``val`` (or ``test``) of a folder as splits, not as classes."""
-    path = path_setting(cfg, "train_path")
-    train = None if path is None else _class_parent(path)
-    if train is None or train.name != "train" or setting(cfg, "data.no_labels"):
+def _use_splits(cfg: DictConfig, train: Path | None) -> None:
+    """Train on a folder and validate on its sibling, unless another one is configured."""
+    if train is None:
         return
     cfg.data.train_path = str(train)
-    _fill_validation(cfg, train)
-
-
-def _fill_validation(cfg: DictConfig, train: Path) -> None:
-    """Validate on the folder beside ``train`` unless another one is configured."""
-    if path_setting(cfg, "val_path") is None:
+    if train.name == "train" and path_setting(cfg, "val_path") is None:
         siblings = (train.parent / name for name in ("val", "test"))
         cfg.data.val_path = next((str(folder) for folder in siblings if folder.is_dir()), None)
 

@@ -9,11 +9,11 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 # Purposes of random numbers; each has its own stream.
@@ -36,18 +36,6 @@ def seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the one that transforms use
     random.seed(seed)
-
-
-@contextmanager
-def kept_generators() -> Iterator[None]:
-    """Restore the random generators of the CPU at the end."""
-    states = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])
 
 
 class EpochBatches:
@@ -128,7 +116,7 @@ class _SeededImages(Dataset[Any]):
             # A worker draws random numbers for nothing else.
             seed_cpu(seed)
             return self.images[index]
-        with kept_generators():
+        with isolate_rng(include_cuda=False):
             seed_cpu(seed)
             return self.images[index]
 

@@ -1,6 +1,5 @@
 """Data sets of single images: files in folders, and torchvision's CIFAR and STL-10."""
 
-import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,13 +10,11 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from solo_margins.data import class_folders
-from solo_margins.data.class_folders import UnreadableImage, read_image
+from solo_margins.data.class_folders import UnreadableImage, log, read_image
 from solo_margins.data.dataset_paths import NAMED
 
 # Unreadable images in a row after which on_error="skip" gives up.
 ATTEMPTS = 100
-
-log = logging.getLogger("solo_margins.data")
 
 # File and label of every image; the label −1 means that there is none.
 Samples = list[tuple[str, int]]
@@ -36,17 +33,20 @@ def labelled_files(
     """
     if classes is None:
         classes = class_folders.classes_in(root, unlabelled)
-    samples = class_folders.labelled_images(root, {name: i for i, name in enumerate(classes)})
-    if not samples:
-        raise ValueError(class_folders.no_images("The folder", root))
+    folders = [(os.path.join(root, name), label) for label, name in enumerate(classes)]
     if unlabelled is not None:
-        samples += class_folders.labelled_images(unlabelled.parent, {unlabelled.name: -1})
-    return samples
+        folders.append((str(unlabelled), -1))
+    # In torchvision's order; validation may lack a class.
+    return [
+        (file, label)
+        for folder, label in folders
+        if os.path.isdir(folder)
+        for file in sorted(class_folders.images_below(folder), key=os.path.split)
+    ]
 
 
 def unlabelled_files(root: str | Path) -> Samples:
     """Return the images directly inside a folder in the order of their names, with label −1."""
-    class_folders.check_unlabelled("The folder", Path(root))
     return [(os.path.join(root, name), -1) for name in class_folders.images_in(root)]
 
 
@@ -214,14 +214,9 @@ def skipped_files(loaders: Iterable[Any]) -> tuple[list[str], int]:
     Args:
         loaders: loaders or data sets; those without image files are ignored.
     """
-    datasets = {id(images): images for images in map(_innermost, loaders)}
-    files: set[str] = set()
-    number = 0
-    for images in datasets.values():
-        if isinstance(images, ImageFiles):
-            files.update(images.skipped())
-            number += len(images)
-    return sorted(files), number
+    datasets = {images for images in map(_innermost, loaders) if isinstance(images, ImageFiles)}
+    files = {file for images in datasets for file in images.skipped()}
+    return sorted(files), sum(map(len, datasets))
 
 
 def _innermost(images: Any) -> Any:

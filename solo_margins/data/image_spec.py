@@ -50,7 +50,6 @@ class ImageSpec:
             interpolation="bicubic",
             re_prob=0.25,
             re_mode="pixel",
-            re_count=1,
             mean=self.mean,
             std=self.std,
         )
@@ -100,12 +99,11 @@ def classifier_spec(cfg: DictConfig) -> ImageSpec:
     A data set of solo-learn's at its native size, in a configuration that is not ours, is shown as
     solo-learn shows it.
     """
-    dataset = cfg.data.dataset
-    spec = image_spec(cfg)
-    is_configured = spec is not None and (
-        dataset == "custom" or spec.names_statistics or spec.size != NATIVE_SIZE[dataset]
-    )
-    return spec if spec is not None and is_configured else SOLO_LEARNS_OWN[dataset]
+    spec, own = image_spec(cfg), SOLO_LEARNS_OWN[cfg.data.dataset]
+    if spec is None:
+        return own
+    is_configured = cfg.data.dataset == "custom" or spec.names_statistics or spec.size != own.size
+    return spec if is_configured else own
 
 
 def complete_image_spec(cfg: DictConfig) -> None:

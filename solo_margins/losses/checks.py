@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def is_compiling() -> bool:
@@ -73,24 +74,23 @@ def require_band(lower: Any, upper: Any) -> None:
     require_number("lower", lower, BAND)
     require_number("upper", upper, BAND)
     if lower >= upper:
-        raise ValueError(
-            "lower and upper must be numbers with 0 < lower < upper < 1, "
-            f"got {lower!r} and {upper!r}"
-        )
+        raise ValueError(f"lower must be {BAND.described}, got {lower!r} and upper {upper!r}")
 
 
-def require_embeddings(name: str, value: Any, height: str = "N", width: str = "D") -> None:
-    """Raise ``ValueError`` unless ``value`` is a non-empty floating point tensor of two axes."""
-    shape = f"({height}, {width})"
+def _described(value: Any) -> str:
+    """Return what an error message says about an argument that should be a tensor."""
     if not isinstance(value, Tensor):
-        raise ValueError(f"{name} must be a tensor of shape {shape}, got {type(value).__name__}")
-    if value.dtype not in FLOATING:
-        listed = ", ".join(str(dtype) for dtype in FLOATING)
-        raise ValueError(f"{name} must have one of the dtypes {listed}, got {value.dtype}")
-    if value.dim() != 2 or 0 in value.shape:
+        return type(value).__name__
+    return f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+
+
+def require_embeddings(name: str, value: Any, axes: str = "ND") -> None:
+    """Raise ``ValueError`` unless ``value`` is a non-empty floating point tensor of two axes."""
+    is_matrix = isinstance(value, Tensor) and value.dtype in FLOATING and value.dim() == 2
+    if not is_matrix or 0 in value.shape:
         raise ValueError(
-            f"{name} must have shape {shape} with {height} >= 1 and {width} >= 1, "
-            f"got {tuple(value.shape)}"
+            f"{name} must be a tensor of shape ({', '.join(axes)}), not empty, of float64, "
+            f"float32, bfloat16 or float16, got {_described(value)}"
         )
 
 
@@ -98,45 +98,32 @@ def require_same_shape(name: str, value: Tensor, other_name: str, other: Tensor)
     """Raise ``ValueError`` unless both are (N, D) tensors of one shape on one device."""
     require_embeddings(name, value)
     require_embeddings(other_name, other)
-    if value.shape != other.shape:
+    if (value.shape, value.device) != (other.shape, other.device):
         raise ValueError(
-            f"{name} and {other_name} must have the same shape, "
-            f"got {tuple(value.shape)} and {tuple(other.shape)}"
-        )
-    _require_same_device(name, value, other_name, other)
-
-
-def _require_same_device(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
-    if value.device != other.device:
-        raise ValueError(
-            f"{name} and {other_name} must be on the same device, "
-            f"got {value.device} and {other.device}"
+            f"{name} and {other_name} must have the same shape on the same device, "
+            f"got {_described(value)} and {_described(other)}"
         )
 
 
 def require_width(name: str, value: Any, axes: str, other_name: str, other: Tensor) -> None:
     """Raise ``ValueError`` unless ``value``, with axes such as "PD", is as wide as ``other``."""
-    require_embeddings(name, value, *axes)
-    if value.shape[axes.index("D")] != other.shape[1]:
+    require_embeddings(name, value, axes)
+    width = value.shape[axes.index("D")]
+    if (width, value.device) != (other.shape[1], other.device):
         raise ValueError(
-            f"{name} must have shape ({', '.join(axes)}) with D = {other.shape[1]}, "
-            f"the width of {other_name}, got {tuple(value.shape)}"
+            f"{name} must have shape ({', '.join(axes)}) with D = {other.shape[1]} on "
+            f"{other.device}, as {other_name} has, got {_described(value)}"
         )
-    _require_same_device(name, value, other_name, other)
 
 
 def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
     """Raise ``ValueError`` unless ``value`` holds one integer for each row of ``z``."""
-    if not isinstance(value, Tensor):
-        raise ValueError(f"{name} must be a tensor of shape (N,), got {type(value).__name__}")
-    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise ValueError(f"{name} must have an integer dtype, got {value.dtype}")
-    if value.dim() != 1 or value.shape[0] != z.shape[0]:
+    is_integer = isinstance(value, Tensor) and value.dtype in INTEGERS
+    if not is_integer or (value.shape, value.device) != (z.shape[:1], z.device):
         raise ValueError(
-            f"{name} must hold one {what} for each of the {z.shape[0]} rows of z, "
-            f"got shape {tuple(value.shape)}"
+            f"{name} must be an integer tensor on {z.device} that holds one {what} for each of "
+            f"the {z.shape[0]} rows of z, got {_described(value)}"
         )
-    _require_same_device(name, value, "z", z)
 
 
 def require_assignments(assignments: Any, z: Tensor, prototypes: Tensor) -> None:

@@ -58,7 +58,7 @@ def deepclusterv2_margin_loss_func(
         '0.4116'
     """
     spec = ContrastSpec(temperature, margins)
-    require_embeddings("z", z, "M", "D")
+    require_embeddings("z", z, "MD")
     require_width("prototypes", prototypes, "PD", "z", z)
     require_assignments(assignments, z, prototypes)
     return forms.prototypes(z, prototypes, assignments, spec)

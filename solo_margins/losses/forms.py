@@ -16,7 +16,6 @@ from solo_margins.losses import capture, plain
 from solo_margins.losses.checks import is_compiling
 from solo_margins.losses.engine import geometry, positives
 from solo_margins.losses.engine.contrastive import contrastive_loss
-from solo_margins.losses.engine.polarization import polarization as engine_polarization
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import ContrastSpec, Margins
 
@@ -31,13 +30,13 @@ def _autocast_is_on(device: str) -> bool:
         return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()
 
 
-def _either(engine_form: Loss, has_margins: bool = True) -> Loss:
+def _either(engine_form: Loss) -> Loss:
     """Return the function that runs the engine, or the plain form of the same name."""
     plain_form = getattr(plain, engine_form.__name__)
 
     @functools.wraps(engine_form)
     def loss(first: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if has_margins:
+        if plain_form is not plain.polarization:
             # Compiled code sets it too, unlike a list that grows, which would be compiled anew.
             capture.last_step.called_margin_loss = True
         if is_compiling():
@@ -49,9 +48,6 @@ def _either(engine_form: Loss, has_margins: bool = True) -> Loss:
             return engine_form(first, *args, **kwargs)
 
     return loss  # type: ignore[return-value]
-
-
-polarization = _either(engine_polarization, has_margins=False)
 
 
 @_either
@@ -115,3 +111,67 @@ def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
         return plain.pair_losses(rows, targets, margins).mean()
 
     return geometry.EngineLoss.apply(engine, by_autograd, rows)
+
+
+@_either
+def polarization(
+    z: Tensor, lower: float, upper: float, tile_size: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the mean penalty over ordered pairs of rows, and this rank's number in the band."""
+    (rows,) = geometry.unit_vectors(z)
+    sizes = batch_sizes(rows)
+    own, count = own_rows(sizes), sum(sizes)
+    # As a mean over all pairs once data parallel training has taken the mean over ranks.
+    weight = len(sizes) / max(count * (count - 1), 1)
+    inside = torch.zeros((), dtype=torch.long, device=rows.device)
+
+    def by_autograd(rows: Tensor, columns: Tensor | None = None) -> Tensor:
+        every = rows if columns is None else columns
+        return plain.band_penalties(rows, every, own, lower, upper)[0] * weight
+
+    def engine(
+        rows: Tensor, columns: Tensor | None = None, *, needed: Sequence[bool]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the weighted sum of penalties over all pairs of a row and another column.
+
+        With c the cosine and the band's middle and half width in cosines, the penalty
+        |(D - δ⁺)(D - δ⁻)| is (half² - (c - middle)²)/4 inside the band. Without columns they are
+        the rows: each pair is computed once and counts in both orders.
+        """
+        middle, half = 1.0 - lower - upper, upper - lower
+        every = rows if columns is None else columns
+        tiles = geometry.row_tiles(len(rows), len(every), tile_size, rows.device)
+        for_rows = torch.zeros_like(rows)
+        for_columns = for_rows if columns is None else torch.zeros_like(every)
+        peak = rows.new_full((), half**2)
+        total = rows.new_zeros(())
+        work = rows.new_empty(2, tiles[0].stop * len(every))
+        for tile in tiles:
+            height = tile.stop - tile.start
+            # What lies left of the tile was seen before; what lies right of it counts twice.
+            left, right = (tile.start, height) if columns is None else (0, 0)
+            width = len(every) - left
+            offset, penalty = (part[: height * width].view(height, width) for part in work)
+            torch.mm(rows[tile], every[left:].t(), out=offset).sub_(middle)
+            itself = own.start + tile.start - left
+            offset[:, itself : itself + height].diagonal().fill_(half + 1.0)  # is in no band
+            torch.addcmul(peak, offset, offset, value=-1.0, out=penalty).clamp_min_(0.0)
+            counted = [penalty, penalty[:, right:]] if columns is None else [penalty]
+            for part in counted:
+                total += part.sum()
+            is_inside = penalty.sign_()
+            for part in counted:
+                # Row by row, because the sum over a whole tile can exceed what float32 counts; a
+                # row that holds a NaN counts for nothing.
+                inside.add_(part.sum(dim=1).nan_to_num_(nan=0.0).long().sum())
+            if any(needed):
+                offset.mul_(is_inside)
+                for_rows[tile].addmm_(offset, every[left:])
+                for_columns[left + right :].addmm_(offset[:, right:].t(), rows[tile])
+        loss = total * (0.25 * weight)
+        if columns is None:
+            return loss, [for_rows.mul_(-weight)]
+        return loss, [for_rows.mul_(-0.5 * weight), for_columns.mul_(-0.5 * weight)]
+
+    vectors = [rows] if len(sizes) == 1 else [rows, gather(rows, sizes, with_gradient=True)]
+    return geometry.EngineLoss.apply(engine, by_autograd, *vectors), inside

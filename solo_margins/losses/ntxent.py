@@ -49,10 +49,10 @@ class MarginNTXentLoss(nn.Module):
         super().__init__()
         spec = ContrastSpec(temperature, margins)
         self.temperature, self.margins = spec.temperature, spec.margins
-        size = _bank_size(memory_bank_size)
-        bank = None if size is None else nn.functional.normalize(torch.randn(size), dim=1)
-        self.register_buffer("bank", bank)
-        if bank is not None:
+        self.register_buffer("bank", None)
+        if memory_bank_size != 0:
+            keys = torch.randn(_bank_shape(memory_bank_size))
+            self.bank = nn.functional.normalize(keys, dim=1)
             self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
     def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
@@ -89,10 +89,8 @@ class MarginNTXentLoss(nn.Module):
         return f"temperature={self.temperature}, margins={self.margins}, memory_bank_size={size}"
 
 
-def _bank_size(size: int | Sequence[int]) -> tuple[int, int] | None:
-    """Return the number of keys and their width, None without a memory bank."""
-    if isinstance(size, int) and size == 0:
-        return None
+def _bank_shape(size: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the number of keys and their width."""
     shape = tuple(size) if isinstance(size, Sequence) else (size,)
     if len(shape) != 2 or not all(isinstance(length, int) and length > 0 for length in shape):
         raise ValueError(

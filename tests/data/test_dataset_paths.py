@@ -18,7 +18,7 @@ from solo_margins.data.dataset_paths import (
     take_data_of_pretraining,
     unlabelled_folder,
 )
-from solo_margins.data.digits import digits_folder
+from solo_margins.files import digits_folder
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10}
 
@@ -179,8 +179,7 @@ def test_hidden_and_empty_folders_are_not_classes(images, on, caplog):
     resolve(cfg, pretraining=True)
     assert cfg.data.num_classes == 3
     [line] = [r.message for r in caplog.records if "ignored" in r.message]
-    assert "1 class folder without images" in line
-    assert "'leer'" in line
+    assert line.endswith("ignored class folders without images: 1, for example 'leer'.")
 
 
 def test_classes_of_validation_must_be_trained_on(images, on, caplog):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from solo_margins.data import digits
-from solo_margins.data.digits import digits_folder
+from solo_margins import files
+from solo_margins.files import digits_folder
 
 
 @pytest.fixture
@@ -64,6 +64,6 @@ def test_an_unknown_split_is_refused(cache):
 def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("SOLO_MARGINS_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert digits.cache_dir() == tmp_path / "solo-margins"
+    assert files.cache_dir() == tmp_path / "solo-margins"
     monkeypatch.setenv("SOLO_MARGINS_CACHE", str(tmp_path / "here"))
-    assert digits.cache_dir() == tmp_path / "here"
+    assert files.cache_dir() == tmp_path / "here"

@@ -8,12 +8,12 @@ from omegaconf import OmegaConf
 
 from solo_margins import training
 from solo_margins.data.dataset_paths import take_data_of_pretraining
-from solo_margins.data.digits import digits_folder
 from solo_margins.data.folders import stratified_indices
 from solo_margins.data.image_spec import classifier_spec
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe
 from solo_margins.evaluation.task import load_task, parse
+from solo_margins.files import digits_folder
 from solo_margins.resolvers import composed
 
 STATISTICS_OF_CIFAR10 = [0.4914, 0.4822, 0.4465]

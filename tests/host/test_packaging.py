@@ -102,7 +102,7 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
         # os.walk goes through the link to the configurations, Path.rglob would not.
         for folder, _, files in os.walk(ROOT / top, followlinks=True)
         for file in (Path(folder) / name for name in files)
-        if file.suffix in (".py", ".yaml", ".html", ".md", ".txt") or file.name == "py.typed"
+        if file.suffix in (".py", ".pyi", ".yaml", ".html", ".md", ".txt", ".typed")
     }
     assert "solo_margins/configs/data/digits.yaml" in expected
     assert contents(wheel).keys() == expected

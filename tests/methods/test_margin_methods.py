@@ -157,7 +157,7 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         (
             "simclr_margin",
             "method_kwargs.polarization={weight: 1, lower: 0.5, upper: 0.2}",
-            "method_kwargs.polarization.lower and upper must be numbers with 0 < lower < upper < 1",
+            "method_kwargs.polarization.lower must be a number with 0 < lower < upper < 1",
         ),
         (
             "byol_curv",

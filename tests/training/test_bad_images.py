@@ -56,8 +56,7 @@ def test_odd_images_and_hidden_files_train(images, on, caplog):
     state = torch.load(result.checkpoint, weights_only=True)["state_dict"]
     assert len(state["classifier.weight"]) == 3, "a hidden or an empty folder was taken for a class"
     [line] = [r.message for r in caplog.records if "ignored" in r.message]
-    assert "1 class folder without images" in line
-    assert "'leer'" in line
+    assert line.endswith("ignored class folders without images: 1, for example 'leer'.")
 
 
 # what is refused

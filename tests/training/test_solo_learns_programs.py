@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from solo_margins.data.digits import digits_folder
+from solo_margins.files import digits_folder
 from solo_margins.host.detect import form, host_folder
 from solo_margins.lens import records
 from solo_margins.lens.__main__ import main as lens_command

@@ -6,7 +6,6 @@ kept for backward is the gradient of the vectors, never a matrix. Where rows and
 same vectors the similarity matrix is symmetric and half of it suffices.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -53,13 +52,7 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     return RowTerms(loss, to_positives, beta * (attenuated if row_wide else complement))
 
 
-def loss_terms(
-    positive: Tensor,
-    negative: Tensor,
-    positives: Tensor | int,
-    negatives: Tensor | int,
-    spec: ContrastSpec,
-) -> RowTerms:
+def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: ContrastSpec) -> RowTerms:
     r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
 
     .. math::
@@ -71,6 +64,7 @@ def loss_terms(
     """
     if spec.tau_plus == 0.0:
         return info_nce(positive, negative, spec)
+    positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
     lowest = -1.0 / spec.temperature  # logit of a negative
     peak = torch.maximum(positive, negative).clamp_min(lowest)
@@ -87,12 +81,6 @@ def loss_terms(
     return RowTerms(
         terms.loss, terms.to_positives * (1.0 + by_positive), terms.to_negatives * by_negative
     )
-
-
-def weighted_log_sum(sharp: Tensor, flat: Tensor, negatives: Tensor | int) -> Tensor:
-    r"""Return :math:`\log \sum e^{z} e^{bz} / \mathrm{mean}(e^{bz})` from its two log-sums."""
-    count = torch.as_tensor(negatives, dtype=sharp.dtype, device=sharp.device)
-    return torch.where(count > 0, sharp - flat + count.log(), -math.inf)
 
 
 # Up to this size the exponentials of the upper triangle are kept between the two passes over it.
@@ -166,23 +154,11 @@ def positive_side(
     return PositiveSide(angles, logits, log_sum)
 
 
-def positive_dloss_dsim(
-    side: PositiveSide, terms: RowTerms, spec: ContrastSpec, weight: float = 1.0
-) -> Tensor:
-    """Return the derivative of the loss by the similarity of each positive, (N, P)."""
-    dloss_dsim = terms.to_positives.unsqueeze(1) * (-weight / spec.temperature)
-    if side.logits.shape[1] > 1:  # a positive's share among those of its row
-        # Of a row without a positive both log-sums are minus infinity.
-        largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
-        dloss_dsim = dloss_dsim * (side.logits - largest).exp()
-    return dloss_dsim
-
-
 def row_terms(
     log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
 ) -> RowTerms:
     """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
-    terms = loss_terms(log_positives, log_negatives, *counts, spec)
+    terms = loss_terms(log_positives, log_negatives, counts, spec)
     if isinstance(counts[0], int):  # every row has so many
         return terms
     alone = torch.isneginf(log_positives)
@@ -214,7 +190,11 @@ class _Matrix:
 
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
         """Return, for each positive, the factor of its chord in the gradient."""
-        dloss_dsim = positive_dloss_dsim(side, terms, self.spec, self.weight)
+        dloss_dsim = terms.to_positives.unsqueeze(1) * (-self.weight / self.spec.temperature)
+        if side.logits.shape[1] > 1:  # a positive's share among those of its row
+            # Of a row without a positive both log-sums are minus infinity.
+            largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
+            dloss_dsim = dloss_dsim * (side.logits - largest).exp()
         return geometry.positive_grad(side.angles, self.spec.margins, dloss_dsim)
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
@@ -328,7 +308,10 @@ class _Matrix:
             if flat is not None:
                 flat_total = flat.sum(dim=1)
                 log_flat = flat_total.log() + hardness * peak
-                log_negatives = weighted_log_sum(log_negatives, log_flat, counts[1])
+                # log Σ e^z e^(βz) / mean(e^(βz)) from its two log-sums
+                count = torch.as_tensor(counts[1], dtype=rows.dtype, device=rows.device)
+                weighted = log_negatives - log_flat + count.log()
+                log_negatives = torch.where(count > 0, weighted, -torch.inf)
             terms = row_terms(side.log_sum[part], log_negatives, counts, spec)
             collected.append(terms)
             if not any(needed):

@@ -155,8 +155,12 @@ def angles_between(first: Tensor, second: Tensor) -> Angles:
     )
 
 
-def dloss_dangle(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor:
-    """Return the derivative of a loss by the angle of each pair, scale and curvature applied.
+def positive_grad(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor:
+    """Return the factor of each pair's chord in the gradient by its first vector.
+
+    That is minus the derivative by the angle, scale and curvature applied, divided by the angle's
+    sine. The chord has the length of the sine: the quotient may grow as the angle goes to 0 or π,
+    the product is bounded.
 
     Args:
         angles: the angles of the pairs.
@@ -164,18 +168,9 @@ def dloss_dangle(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor
         dloss_dsim: the derivative of the loss by the similarity with margins of each pair.
     """
     slope = margins.slope(angles.cosine, angles.sine)
-    return -dloss_dsim * slope * margins.angle_weight(angles.angle)
-
-
-def positive_grad(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor:
-    """Return the factor of each pair's chord in the gradient by its first vector.
-
-    That is minus the derivative by the angle, divided by the angle's sine. The chord has the
-    length of the sine: the quotient may grow as the angle goes to 0 or π, the product is bounded.
-    """
-    by_angle = dloss_dangle(angles, margins, dloss_dsim)
+    by_angle = dloss_dsim * slope * margins.angle_weight(angles.angle)
     info = torch.finfo(by_angle.dtype)
-    factor = -by_angle / angles.sine.clamp_min(info.eps**2)
+    factor = by_angle / angles.sine.clamp_min(info.eps**2)
     # A bound far beyond any use that keeps sums of products finite.
     limit = info.max**0.75
     return factor.clamp(-limit, limit)
