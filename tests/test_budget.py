@@ -95,7 +95,7 @@ finally:
 # solo-learn imports timm with all its models, torchmetrics imports matplotlib and the root of
 # scipy, torchvision imports torch's compiler with sympy.
 NOT_FOR_A_PLAIN_RUN = """
-    IPython h5py kornia lightly numba nvidia.dali onnx onnxruntime pandas plotly pyarrow
+    IPython h5py lightly numba nvidia.dali onnx onnxruntime pandas plotly pyarrow
     scipy.optimize scipy.signal scipy.stats seaborn sklearn tensorboard transformers umap wandb
 """
 
