@@ -204,7 +204,7 @@ def add_batchnorm(head: nn.Module) -> None:
         if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
             layers.append(nn.BatchNorm1d(layers[-1].out_features))
         layers.append(layer)
-    head._modules = nn.Sequential(*layers)._modules
+    head._modules.update(nn.Sequential(*layers)._modules)
 
 
 def _check_queue(cfg: DictConfig) -> None:

@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.losses.capture import last_step
 from solo_margins.losses.margins import FIELDS
@@ -97,8 +98,8 @@ def _effects(kwargs: Values, recipe: Values) -> tuple[Any, ...]:
     )
 
 
-class MarginLossNotCalledError(RuntimeError):
-    """A training step did not call a loss with margins."""
+class MarginLossNotCalledError(TrainingStopped):
+    """A training step did not call a loss with margins, on any rank."""
 
 
 class MarginRunCheck(pl.Callback):
