@@ -36,8 +36,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        kwargs = self.cfg.method_kwargs
-        if kwargs.get("freeze_patch_embedding", False):
+        if self.cfg.method_kwargs.get("freeze_patch_embedding", False):
             if not hasattr(self.backbone, "patch_embed"):
                 raise ValueError(
                     "method_kwargs.freeze_patch_embedding=true needs a ViT as backbone.name, "
