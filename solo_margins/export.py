@@ -28,7 +28,7 @@ from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
 from solo_margins.files import complete_folder
 from solo_margins.host.detect import versions
-from solo_margins.lens.logged_metrics import logged_accuracies
+from solo_margins.lens.runs import logged_accuracies
 
 # Target to the file with the weights.
 TARGETS = {

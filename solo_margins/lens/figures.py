@@ -82,8 +82,8 @@ def _points(run: ReportedRun, of: str, name: str) -> list[Point]:
         return sorted(run.accuracies.get(name, {}).items())
     if of == "curves":
         return _curve(name, run.margins, run.temperature)
-    seen = [(one.step, {**one.scalars, **one.margins}) for one in run.lens.observations]
-    values = [(step, measured.get(name)) for step, measured in seen]
+    seen = run.lens.observations
+    values = [(one.step, one.scalars.get(name, one.margins.get(name))) for one in seen]
     return [(step, value) for step, value in values if isinstance(value, (int, float))]
 
 

@@ -14,8 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from solo_margins.files import complete_file, output_path
 from solo_margins.lens.figures import sections
-from solo_margins.lens.logged_metrics import ACCURACIES
-from solo_margins.lens.runs import ReportedRun, as_text, load_runs
+from solo_margins.lens.runs import ACCURACIES, ReportedRun, as_text, load_runs
 
 ENDINGS = (".html", ".htm")
 THEMES = ("plotly_white", "plotly_dark")

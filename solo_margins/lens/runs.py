@@ -1,5 +1,6 @@
 """Loads runs for a report: observations, settings, accuracies, and what is missing."""
 
+import csv
 import math
 import os
 import re
@@ -14,14 +15,16 @@ from omegaconf import OmegaConf
 from solo_margins.checkpoints import read_settings
 from solo_margins.cli import one_line
 from solo_margins.config import read
+from solo_margins.files import read_lines
 from solo_margins.lens import records
-from solo_margins.lens.logged_metrics import logged_accuracies
 from solo_margins.lens.records import LensRun
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import FIELDS
 
 # Distinguishable on a light and on a dark background.
 COLOURS = ("#2f81d6", "#f07f1e", "#2ca05a", "#d6404a", "#9a6dd0", "#a2725f", "#e377c2", "#17aec0")
+# Column of metrics.csv to the classifier it belongs to.
+ACCURACIES = {"val_acc1": "online classifier", "val_knn_acc1": "kNN"}
 # Default names of run folders.
 UNNAMED = re.compile(r"run-[0-9a-f]{8}")
 
@@ -148,6 +151,47 @@ def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:
     except (ValueError, TypeError) as reason:
         notes.append(f"The margins of {folder} cannot be drawn: {reason}.")
     return run
+
+
+def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, float]]:
+    """Return the logged accuracies of a run, resumed parts joined, by column and epoch.
+
+    Args:
+        folder: the run folder.
+        notes: receives a message about everything missing or unreadable.
+    """
+    # By length first: version_10 comes after version_2.
+    files = sorted(
+        folder.glob("logs/version_*/metrics.csv"), key=lambda file: (len(str(file)), file)
+    )
+    if not files:
+        notes.append(f"{folder} has no logs/version_*/metrics.csv: its accuracies are unknown.")
+    joined: dict[str, dict[int, float]] = {}
+    for file in files:
+        for column, values in _columns(file, notes).items():
+            # Epochs after the last checkpoint of an interrupted run were trained again.
+            earlier = joined.get(column, {})
+            kept = {epoch: value for epoch, value in earlier.items() if epoch < min(values)}
+            joined[column] = {**kept, **values}
+    return joined
+
+
+def _columns(file: Path, notes: list[str]) -> dict[str, dict[int, float]]:
+    columns: dict[str, dict[int, float]] = {}
+    names: list[str] = []
+
+    def add(line: bytes) -> None:
+        cells = next(csv.reader([line.decode()]))
+        row = dict(zip(names, cells, strict=False))
+        names.extend(cells if not names else ())
+        for column in filter(row.get, ACCURACIES):
+            columns.setdefault(column, {})[int(float(row["epoch"]))] = float(row[column])
+
+    try:
+        notes.extend(read_lines(file, add)[1])
+    except (OSError, csv.Error) as reason:
+        notes.append(f"{file} cannot be read completely ({reason}).")
+    return columns
 
 
 def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -40,7 +40,6 @@ class BYOLCurv(OneDirection, host.BYOL):
         else:
             out = self.one_direction_step(batch)
             loss = byol_curv_loss_func(out["p"][0], out["momentum_z"][0], self.margins)
-        with torch.no_grad():
-            large = normalize(torch.stack(out["z"][: self.num_large_crops]), dim=-1)
+        large = normalize(torch.stack(out["z"][: self.num_large_crops]).detach(), dim=-1)
         self.log_step(train_neg_cos_sim=loss, train_z_std=large.std(dim=1).mean())
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -95,12 +95,11 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         schedules = self.margin_settings.schedules
         if schedules:
             epochs = self.trainer.global_step / self._steps_per_epoch()
-            values = {field: schedule.at(epochs) for field, schedule in schedules.items()}
+            self.scheduled = values = {name: each.at(epochs) for name, each in schedules.items()}
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
             if "temperature" in values:
                 self.temperature = values["temperature"]
-            self.scheduled = values
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_before_backward(self, loss: Tensor) -> None:
@@ -204,7 +203,7 @@ def add_batchnorm(head: nn.Module) -> None:
         if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
             layers.append(nn.BatchNorm1d(layers[-1].out_features))
         layers.append(layer)
-    head._modules = nn.Sequential(*layers)._modules
+    head._modules.update(nn.Sequential(*layers)._modules)
 
 
 def _check_queue(cfg: DictConfig) -> None:

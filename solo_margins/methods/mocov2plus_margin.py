@@ -38,12 +38,11 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
         out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
         queries, keys = out["z"], out["momentum_z"]
         # Each view is compared with the other one. A copy, because the queue is about to change.
-        others = zip(queries, reversed(keys), self.queue.flip(0), strict=True)
         losses = [
             mocov2plus_margin_loss_func(
                 *vectors, self.temperature, self.margins, **self.negatives.weights
             )
-            for vectors in others
+            for vectors in zip(queries, reversed(keys), self.queue.flip(0), strict=True)
         ]
         loss = torch.stack(losses).mean()
         self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))

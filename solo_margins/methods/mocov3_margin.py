@@ -36,9 +36,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        kwargs = self.cfg.method_kwargs
-        self.scale_by_temperature: bool = kwargs.get("scale_by_temperature", True)
-        if kwargs.get("freeze_patch_embedding", False):
+        if self.cfg.method_kwargs.get("freeze_patch_embedding", False):
             if not hasattr(self.backbone, "patch_embed"):
                 raise ValueError(
                     "method_kwargs.freeze_patch_embedding=true needs a ViT as backbone.name, "
@@ -51,7 +49,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
         loss = mocov3_margin_loss_func(
             query, key, self.temperature, self.margins, **self.negatives.weights
         )
-        if self.scale_by_temperature:
+        if self.cfg.method_kwargs.get("scale_by_temperature", True):
             return loss
         return loss / (2 * current_temperature(self.temperature))
 

@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
+from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.losses.capture import last_step
 from solo_margins.losses.margins import FIELDS
@@ -16,9 +17,7 @@ from solo_margins.resolvers import running_program
 CUSTOM = "custom"  # the variant of settings that no recipe has
 # Settings in ``method_kwargs`` in which variants differ.
 GROUPS = ("margins", "schedules", "polarization", "negatives")
-VARIANTS = {
-    name for by_data in RECIPES.values() for recipes in by_data.values() for name in recipes
-}
+VARIANTS = {name for of_data in RECIPES.values() for cells in of_data.values() for name in cells}
 
 
 def settle_variant(cfg: DictConfig) -> None:
@@ -67,13 +66,12 @@ def announce_default(cfg: DictConfig) -> None:
     data, recipes = _recipes_of(cfg)
     if is_chosen or are_data_of_papers(data) or setting(cfg, "variant") not in recipes:
         return
-    if host.pl.utilities.rank_zero_only.rank == 0:
-        others = ", ".join(name for name in recipes if name != cfg.variant)
-        print(
-            f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
-            f"other choices are variant=<one of {others}>.",
-            flush=True,
-        )
+    others = ", ".join(name for name in recipes if name != cfg.variant)
+    host.pl.utilities.rank_zero_only(print)(
+        f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
+        f"other choices are variant=<one of {others}>.",
+        flush=True,
+    )
 
 
 def _recipes_of(cfg: DictConfig) -> tuple[Any, Variants]:
@@ -97,8 +95,8 @@ def _effects(kwargs: Values, recipe: Values) -> tuple[Any, ...]:
     )
 
 
-class MarginLossNotCalledError(RuntimeError):
-    """A training step did not call a loss with margins."""
+class MarginLossNotCalledError(TrainingStopped):
+    """A training step did not call a loss with margins, on any rank."""
 
 
 class MarginRunCheck(pl.Callback):

@@ -201,9 +201,8 @@ class MarginSettings:
         """
         margins = read(cfg, "method_kwargs.margins", Margins)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
-        temperature = setting(cfg, "method_kwargs.temperature", 1.0)
-        own = {"polarization_weight": polarization.weight, "temperature": temperature}
-        values = {**asdict(margins), **own}
+        values = {**asdict(margins), "polarization_weight": polarization.weight}
+        values["temperature"] = setting(cfg, "method_kwargs.temperature", 1.0)
         entries = setting(cfg, "method_kwargs.schedules")
         schedules = read_schedules(entries, values, cfg.max_epochs)
         negatives = read(cfg, "method_kwargs.negatives", Negatives)

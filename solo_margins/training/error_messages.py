@@ -12,7 +12,6 @@ from solo_margins.checkpoints import newest_checkpoint, reason_of
 from solo_margins.cli import SetupError, TrainingStopped
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
-from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.training.checkpointing import Run
 
 # What the system says of a disk that takes no more.
@@ -47,9 +46,6 @@ def explanation(
     """
     if isinstance(error, SetupError):
         return error
-    if isinstance(error, MarginLossNotCalledError):
-        # All ranks have decided alike.
-        return TrainingStopped(str(error))
     if isinstance(error, UnreadableImage):
         return SetupError(str(error))
     if not isinstance(error, (OSError, RuntimeError)):

@@ -2,7 +2,7 @@
 
 from lens_runs import metrics
 
-from solo_margins.lens.logged_metrics import logged_accuracies
+from solo_margins.lens.runs import logged_accuracies
 
 
 def test_the_parts_of_a_resumed_run_are_joined(tmp_path):
