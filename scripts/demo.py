@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from solo_margins import results
 
@@ -78,7 +79,7 @@ def pretrain_and_probe(folder: Path, seeds: list[int], epochs: int | None) -> li
         *shared,
         *([f"max_epochs={epochs}"] if epochs else []),
     )
-    pretrained = {record.details["checkpoint"]: record for record in results.read(file)}
+    pretrained: dict[str, Any] = {r.details["checkpoint"]: r for r in results.read(file)}
     checkpoints = f"pretrained_feature_extractor={','.join(pretrained)}"
     multirun("main_linear.py", "linear.yaml", checkpoints, "max_epochs=20", *shared)
     linear = {

@@ -16,6 +16,16 @@ from torch import Tensor
 from solo_margins.data.image_spec import ImageSpec, resize_before_crop
 from solo_margins.host.image_statistics import statistics_of
 
+try:
+    from kornia.color import rgb_to_grayscale
+    from kornia.enhance import equalize as kornia_equalize
+    from kornia.filters import filter2d_separable
+except ModuleNotFoundError as missing:
+    raise ImportError(
+        "data.format=tensors needs kornia, which is not installed: run `pip install kornia`, or "
+        "use data.format=image_folder."
+    ) from missing
+
 # As torchvision: tries to find a crop that fits, and its range of width over height.
 TRIES = 10
 RATIOS = (3 / 4, 4 / 3)
@@ -88,10 +98,10 @@ class BatchView:
         ).unbind(1)
         images = self._resampled(batch, numbers, flip)
         _change(images, jitter, self._jittered, numbers["factors"], numbers["order"])
-        _change(images, grey, lambda some: _grey(some).expand_as(some))
+        _change(images, grey, lambda some: rgb_to_grayscale(some).expand_as(some))
         _change(images, blur, _blurred, BLURS[0] + (BLURS[1] - BLURS[0]) * numbers["blur"])
         _change(images, solarize, lambda some: torch.where(some < SOLARIZED_FROM, some, 1 - some))
-        _change(images, equalize, _equalized)
+        _change(images, equalize, kornia_equalize)
         mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         return images.sub_(mean).div_(std)
 
@@ -147,7 +157,7 @@ class BatchView:
                 [factor[:, 0], *((1 - factor[:, 0]) * (change == kind) for kind in (2, 1))]
             )
             own, of_grey, of_mean = shares.to(images.device)[..., None, None, None]
-            grey = _grey(images)
+            grey = rgb_to_grayscale(images)
             added = of_grey * grey + of_mean * grey.mean((1, 2, 3), keepdim=True)
             images = torch.addcmul(added, images, own).clamp_(0, 1)
             if self.jitter[3]:
@@ -234,16 +244,8 @@ def _cubic(distances: Tensor) -> Tensor:
     return torch.where(distances < 1, near, torch.where(distances < 2, far, 0.0))
 
 
-def _grey(images: Tensor) -> Tensor:
-    from kornia.color import rgb_to_grayscale
-
-    return rgb_to_grayscale(images)
-
-
 def _blurred(images: Tensor, deviations: Tensor) -> Tensor:
     """Blur as PIL does, three times by a box whose outermost pixels count in part."""
-    from kornia.filters import filter2d_separable
-
     variances = deviations**2 / 3
     reach = (((12 * variances + 1).sqrt() - 1) / 2).floor()
     part = (2 * reach + 1) * (reach * (reach + 1) - 3 * variances)
@@ -255,12 +257,6 @@ def _blurred(images: Tensor, deviations: Tensor) -> Tensor:
     length = 6 * BOX_REACH + 1
     kernels = torch.fft.irfft(torch.fft.rfft(boxes, length) ** 3, length).to(images.device)
     return filter2d_separable(images, kernels, kernels, "replicate")
-
-
-def _equalized(images: Tensor) -> Tensor:
-    from kornia.enhance import equalize
-
-    return equalize(images)
 
 
 def _turned(images: Tensor, turns: Tensor) -> Tensor:

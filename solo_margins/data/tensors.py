@@ -25,17 +25,6 @@ VERSION = 1
 SAMPLED = 100
 
 
-def require_kornia() -> None:
-    """Raise ``ImportError`` with one sentence that says how to install kornia, if it is missing."""
-    try:
-        import kornia  # noqa: F401
-    except ModuleNotFoundError as missing:
-        raise ImportError(
-            "data.format=tensors needs kornia, which is not installed: run `pip install kornia`, "
-            "or use data.format=image_folder."
-        ) from missing
-
-
 class TensorImages(Dataset[Any]):
     """Decoded images with their labels, mapped from a folder of the cache.
 
@@ -94,7 +83,6 @@ def load(images: Any) -> TensorImages:
         ValueError: they would not fit into memory, or one cannot be read; the message is one
             sentence.
     """
-    require_kornia()
     folder = cache_dir() / f"tensors-v{VERSION}" / _fingerprint(images)
     if not folder.is_dir():
         with locked(folder.with_suffix(".lock")):

@@ -11,7 +11,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import resolvers
-from solo_margins.data import batch_views, tensors
 from solo_margins.data.datamodule import classifier_images
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.data.folders import report
@@ -79,6 +78,8 @@ class Task:
         spec, which = classifier_spec(self.cfg), 0 if passes else 1
         number, seed, size = max(1, passes), self.cfg.seed, self.extraction_batch_size
         if self.cfg.data.format == "tensors":
+            from solo_margins.data import batch_views, tensors
+
             view = batch_views.classifier_views(spec)[which]
             device = choose_device(self.device)
             loader = tensors.view_loader(

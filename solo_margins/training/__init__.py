@@ -6,7 +6,7 @@ imported before a function is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from solo_margins.cli import SetupError, TrainingInterrupted
 from solo_margins.host.detect import quick_imports
@@ -34,7 +34,7 @@ def pretrain(cfg: DictConfig) -> Run:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    return _run(cfg)
+    return _programs().run(cfg)
 
 
 def linear(cfg: DictConfig) -> Run:
@@ -50,10 +50,10 @@ def linear(cfg: DictConfig) -> Run:
         SetupError: the configuration cannot be run; the message says what is wrong.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    return _run(cfg)
+    return _programs().run(cfg)
 
 
-def _run(cfg: DictConfig) -> Run:
+def _programs() -> Any:
     with quick_imports():
-        from solo_margins.training.programs import run
-    return run(cfg)
+        from solo_margins.training import programs
+    return programs
