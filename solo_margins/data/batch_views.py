@@ -1,7 +1,8 @@
 """Views of whole batches of images, on any device: solo-learn's augmentations, image by image.
 
 What PIL does to one image is done here to all images of a batch at once, each with random numbers
-of its own. They are drawn on the CPU, so that every device makes the same views.
+of its own. They are drawn on the CPU, so that every device makes the same views. Until the end
+values are whole numbers from 0 to 255, rounded where PIL rounds them.
 """
 
 import math
@@ -31,7 +32,7 @@ TRIES = 10
 RATIOS = (3 / 4, 4 / 3)
 # As solo-learn: standard deviation of the blur in pixels, and the first inverted value.
 BLURS = (0.1, 2.0)
-SOLARIZED_FROM = 128 / 255
+SOLARIZED_FROM = 128
 # Pixels to each side of the box that makes the strongest blur.
 BOX_REACH = 2
 
@@ -98,11 +99,11 @@ class BatchView:
         ).unbind(1)
         images = self._resampled(batch, numbers, flip)
         _change(images, jitter, self._jittered, numbers["factors"], numbers["order"])
-        _change(images, grey, lambda some: rgb_to_grayscale(some).expand_as(some))
+        _change(images, grey, lambda some: _grey(some).expand_as(some))
         _change(images, blur, _blurred, BLURS[0] + (BLURS[1] - BLURS[0]) * numbers["blur"])
-        _change(images, solarize, lambda some: torch.where(some < SOLARIZED_FROM, some, 1 - some))
-        _change(images, equalize, kornia_equalize)
-        mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        _change(images, solarize, lambda some: torch.where(some < SOLARIZED_FROM, some, 255 - some))
+        _change(images, equalize, lambda some: 255 * kornia_equalize(some / 255))
+        mean, std = (255 * images.new_tensor(v)[:, None, None] for v in (self.mean, self.std))
         return images.sub_(mean).div_(std)
 
     def _resampled(self, batch: ImageBatch, numbers: dict[str, Tensor], flip: Tensor) -> Tensor:
@@ -123,9 +124,8 @@ class BatchView:
         vertical, horizontal = (
             weights.to(batch.pixels.device)[:, None] for weights in (vertical, horizontal)
         )
-        images = batch.pixels.to(horizontal.dtype).div_(255)
-        # PIL, too, clips what the filter overshoots after each direction.
-        return (vertical @ (images @ horizontal.mT).clamp_(0, 1)).clamp_(0, 1)
+        images = _as_bytes(batch.pixels.to(horizontal.dtype) @ horizontal.mT)
+        return _as_bytes(vertical @ images)
 
     def _weights(self, start: Tensor, length: Tensor, resized: Tensor, pixels: int) -> Tensor:
         """Return how much each pixel of a side counts for each of the view's, (N, size, pixels).
@@ -157,9 +157,10 @@ class BatchView:
                 [factor[:, 0], *((1 - factor[:, 0]) * (change == kind) for kind in (2, 1))]
             )
             own, of_grey, of_mean = shares.to(images.device)[..., None, None, None]
-            grey = rgb_to_grayscale(images)
-            added = of_grey * grey + of_mean * grey.mean((1, 2, 3), keepdim=True)
-            images = torch.addcmul(added, images, own).clamp_(0, 1)
+            grey = _grey(images)
+            added = of_grey * grey + of_mean * grey.mean((1, 2, 3), keepdim=True).round_()
+            # PIL rounds down here.
+            images = torch.addcmul(added, images, own).clamp_(0, 255).floor_()
             if self.jitter[3]:
                 _change(images, change == 3, _turned, turns)
         return images
@@ -237,6 +238,15 @@ def _crops(
     return (*torch.minimum(places, room), *crops)
 
 
+def _as_bytes(images: Tensor) -> Tensor:
+    """Round and clip as PIL does after each direction; bicubic filters overshoot."""
+    return images.round_().clamp_(0, 255)
+
+
+def _grey(images: Tensor) -> Tensor:
+    return rgb_to_grayscale(images).round_()
+
+
 def _cubic(distances: Tensor) -> Tensor:
     """Return PIL's bicubic filter at distances in pixels."""
     near = (1.5 * distances - 2.5) * distances**2 + 1
@@ -256,7 +266,7 @@ def _blurred(images: Tensor, deviations: Tensor) -> Tensor:
     # The product of spectra is that of box after box after box.
     length = 6 * BOX_REACH + 1
     kernels = torch.fft.irfft(torch.fft.rfft(boxes, length) ** 3, length).to(images.device)
-    return filter2d_separable(images, kernels, kernels, "replicate")
+    return filter2d_separable(images, kernels, kernels, "replicate").round_()
 
 
 def _turned(images: Tensor, turns: Tensor) -> Tensor:
@@ -277,4 +287,4 @@ def _turned(images: Tensor, turns: Tensor) -> Tensor:
         place = (hue + offset).remainder_(6)
         share = torch.minimum(place, 4 - place).clamp_(0, 1)
         channels.append(torch.addcmul(top, spread, share, value=-1))
-    return torch.stack(channels, 1)
+    return torch.stack(channels, 1).round_()

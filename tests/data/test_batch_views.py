@@ -91,7 +91,7 @@ def test_the_centre_is_what_torchvision_cuts_out(photographs, size):
     _, transform = spec.transforms()
     expected = torch.stack([transform(image) for image in images])
     # A byte is 1 / 255, divided by the smallest standard deviation.
-    assert (centre(batch_of(images)) - expected).abs().max() < 1.6 / 255 / 0.2
+    assert (centre(batch_of(images)) - expected).abs().max() < 2.1 / 255 / 0.2
 
 
 def test_images_that_are_not_resized_keep_every_byte(photographs):
@@ -116,8 +116,8 @@ def test_steps_without_strength_are_those_of_pil(photographs, number, by_pil):
 
 @pytest.mark.parametrize("radius", [0.1, 0.3, 1.0, 1.5, 2.0])
 def test_blur_has_the_strength_of_pils(photographs, radius):
-    images = torch.stack([to_tensor(image) for image in photographs[:20]])
-    blurred = batch_views._blurred(images, torch.full((20, 1), radius))
+    images = 255 * torch.stack([to_tensor(image) for image in photographs[:20]])
+    blurred = batch_views._blurred(images, torch.full((20, 1), radius)) / 255
     by_pil = [image.filter(ImageFilter.GaussianBlur(radius)) for image in photographs[:20]]
     # At the border PIL repeats the outermost pixel after each of its passes.
     inside = (slice(None), slice(None), slice(6, -6), slice(6, -6))
@@ -132,8 +132,8 @@ def test_hue_is_turned_as_torchvision_does(photographs, turn):
     from torchvision.transforms.functional import adjust_hue
 
     images = torch.stack([to_tensor(image) for image in photographs[:50]])
-    turned = batch_views._turned(images, torch.full((50,), turn))
-    torch.testing.assert_close(turned, adjust_hue(images, turn), rtol=0, atol=2e-5)
+    turned = batch_views._turned(255 * images, torch.full((50,), turn)) / 255
+    torch.testing.assert_close(turned, adjust_hue(images, turn), rtol=0, atol=0.51 / 255)
 
 
 # distributions

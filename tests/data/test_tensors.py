@@ -179,5 +179,5 @@ def test_a_classifier_is_trained_on_crops_and_validated_on_the_centre(
     ]
     for (ours, labels), (theirs, same) in zip(data.validation, by_pil.validation, strict=True):
         assert labels.tolist() == same.tolist()
-        # One byte, divided by the standard deviation of ImageNet.
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1.6 / 255 / 0.224)
+        # Two bytes, divided by the standard deviation of ImageNet.
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2.1 / 255 / 0.224)
