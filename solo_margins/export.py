@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import copy
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -103,19 +102,13 @@ def _is_same(network: nn.Module, backbone: nn.Module, size: int) -> bool:
     return is_alike and torch.allclose(received, expected, rtol=0, atol=allowed)
 
 
-def export(
-    checkpoint: str | Path,
-    target: str,
-    output: str | Path | None = None,
-    accuracies: dict[str, str] | None = None,
-) -> Path:
+def export(checkpoint: str | Path, target: str, output: str | Path | None = None) -> Path:
     """Write a backbone's weights for a plain model, with a model card, and return the folder.
 
     Args:
         checkpoint: a pretraining checkpoint, or the folder of its run.
         target: ``"torchvision"``, ``"timm"`` or ``"safetensors"``.
         output: the folder to write; it must not exist.
-        accuracies: name to value, for the card, besides those that the run logged.
 
     Raises:
         ValueError: there is no such model, or the folder exists.
@@ -147,13 +140,13 @@ def export(
             load = f'load_file("{file}")'
         lines.append(f"model.load_state_dict({load}, strict=True)")
         program = "\n".join(["import torch", *lines])
-        (unfinished / "README.md").write_text(_card(path, args, program, accuracies or {}))
+        (unfinished / "README.md").write_text(_card(path, args, program))
         settings = OmegaConf.to_container(args, resolve=True)
         (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
     return folder
 
 
-def _card(checkpoint: Path, args: DictConfig, program: str, accuracies: dict[str, str]) -> str:
+def _card(checkpoint: Path, args: DictConfig, program: str) -> str:
     rows = {"data": setting(args, "data.name") or args.data.dataset, "seed": setting(args, "seed")}
     for group in ("margins", "schedules", "polarization"):
         values = setting(args, f"method_kwargs.{group}")
@@ -173,7 +166,7 @@ def _card(checkpoint: Path, args: DictConfig, program: str, accuracies: dict[str
         args=args,
         program=program,
         pretraining=_table(rows),
-        accuracies=_table(measured | accuracies or {"not measured": " "}),
+        accuracies=_table(measured or {"not measured": " "}),
         checkpoint=checkpoint,
         versions=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
@@ -184,13 +177,6 @@ def _table(rows: dict[str, Any]) -> str:
     return "\n".join(f"| {name} | {value} |" for name, value in present.items())
 
 
-def _accuracy(text: str) -> tuple[str, str]:
-    parts = re.fullmatch(r"(.+)=(\d+\.?\d*)", text)
-    if parts is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=number")
-    return parts[1], parts[2]
-
-
 def main(arguments: Sequence[str]) -> None:
     """Export the checkpoint that the command line names."""
     parser = argparse.ArgumentParser(
@@ -199,17 +185,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("checkpoint", help="a pretraining checkpoint, or the folder of its run")
     parser.add_argument("--to", required=True, choices=TARGETS)
     parser.add_argument("--output", help="folder to write; by default <run>-<target>, here")
-    parser.add_argument(
-        "--accuracy",
-        type=_accuracy,
-        action="append",
-        default=[],
-        metavar="NAME=NUMBER",
-        help="an accuracy for the card, such as 'linear probe=71.2'",
-    )
     options = parser.parse_args(arguments)
     with user_errors():
-        folder = export(options.checkpoint, options.to, options.output, dict(options.accuracy))
+        folder = export(options.checkpoint, options.to, options.output)
     print(f"Weights: {folder / TARGETS[options.to]}\nModel card: {folder / 'README.md'}")
 
 

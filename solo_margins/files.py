@@ -107,6 +107,16 @@ def free_memory() -> int | None:
         return None
 
 
+def require_memory(needed: float, what: str, advice: str) -> None:
+    """Raise ``ValueError`` with one sentence where something would not fit into memory."""
+    free = free_memory()
+    if free is not None and needed > free:
+        raise ValueError(
+            f"{what} need {needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB of memory are free: "
+            f"{advice}."
+        )
+
+
 def output_path(text: str, endings: Sequence[str]) -> Path:
     """Return the path of an output file, or raise ``ValueError`` if it cannot be one.
 

@@ -93,7 +93,7 @@ def test_the_card_of_a_real_run(config, tmp_path, monkeypatch, capsys):
     settings = ["mocov3_margin", "backbone.name=resnet18", "knn_eval.enabled=true"]
     settings += ["method_kwargs.margins={positive_scale: 2, curvature: 0.7}"]
     run = training.pretrain(config(*settings))
-    main([str(run.folder), "--to", "torchvision", "--accuracy", "linear probe=71.2"])
+    main([str(run.folder), "--to", "torchvision"])
     folder = Path(f"{run.folder.name}-torchvision")
     said = capsys.readouterr().out
     assert f"Model card: {folder / 'README.md'}" in said
@@ -101,7 +101,6 @@ def test_the_card_of_a_real_run(config, tmp_path, monkeypatch, capsys):
     for expected in (
         "| method | mocov3_margin |",
         "positive_scale 2.0, curvature 0.7",
-        "| linear probe | 71.2 |",
         f"| online kNN, validation images | {run.metrics['val_knn_acc1']:.2f} |",
         f"torch {torch.__version__.split('+')[0]}",
     ):

@@ -41,6 +41,11 @@ class RunData(pl.LightningDataModule):
             raise ValueError(
                 f"data.format must be one of {', '.join(FORMATS)}, got {cfg.data.format!r}."
             )
+        if _others_choose(cfg) and cfg.data.format != "image_folder":
+            raise ValueError(
+                "overfit_batches and use_distributed_sampler=false need data.format=image_folder, "
+                f"got {cfg.data.format}."
+            )
         images = training_images(cfg, pretraining)
         _refuse_too_few(len(images), cfg)
         self.train = read(cfg, images, pretraining)
@@ -110,10 +115,15 @@ def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     if pretraining:
         images = folders.Indexed(images)
     batch_size, workers = cfg.optimizer.batch_size, cfg.data.num_workers
-    if setting(cfg, "overfit_batches", 0) or not setting(cfg, "use_distributed_sampler", True):
-        # Lightning, or the user, chooses the images of every batch.
+    if _others_choose(cfg):
         return _loader(images, batch_size, workers, shuffle=True, drop_last=True)
     return deterministic.PILBatches(images, batch_size, cfg.seed, workers)
+
+
+def _others_choose(cfg: DictConfig) -> bool:
+    """Tell whether Lightning, or the user, chooses the images of every batch."""
+    overfits = bool(setting(cfg, "overfit_batches", 0))
+    return overfits or not setting(cfg, "use_distributed_sampler", True)
 
 
 def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:

@@ -1,8 +1,10 @@
 """Small data sets, decoded once into bytes that all processes share, and batches made of them."""
 
+import contextlib
 import hashlib
 import os
 import shutil
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +20,13 @@ from tqdm import tqdm
 from solo_margins.data.batch_views import NUMBERS, BatchView, ImageBatch
 from solo_margins.data.deterministic import IMAGE, EpochBatches, derive_seed
 from solo_margins.data.folders import ImageFiles
-from solo_margins.files import cache_dir, complete_folder, free_memory, locked
+from solo_margins.files import cache_dir, complete_folder, locked, require_memory
 
 VERSION = 1
 # Images whose sizes stand for those of all when memory is estimated.
 SAMPLED = 100
+# A side in pixels: batches are padded to their largest image.
+LARGEST = 512
 
 
 class TensorImages(Dataset[Any]):
@@ -34,13 +38,14 @@ class TensorImages(Dataset[Any]):
     """
 
     def __init__(self, folder: Path, dataset: Any) -> None:
-        self.dataset = dataset
+        # It knows what was skipped; those of torchvision hold all images in memory.
+        self.dataset = dataset if isinstance(dataset, ImageFiles) else None
         self.targets = np.load(folder / "labels.npy")
         self.shapes = torch.from_numpy(np.load(folder / "shapes.npy"))
         self.pixels = np.memmap(folder / "pixels", np.uint8, "r")
         ends = (3 * self.shapes.prod(1)).cumsum(0)
         if int(ends[-1]) != len(self.pixels):
-            raise ValueError(f"{folder} is damaged: remove it, it is made anew from the images.")
+            raise ValueError(f"{folder} is damaged.")
         self.starts = [0, *ends.tolist()]
         # Most small data sets have images of one size, which are gathered at once.
         self.same_size = None
@@ -61,10 +66,8 @@ class TensorImages(Dataset[Any]):
             pixels = torch.zeros(len(indexes), 3, rows, columns, dtype=torch.uint8)
             for place, index in enumerate(indexes.tolist()):
                 height, width = self.shapes[index].tolist()
-                image = self.pixels[self.starts[index] : self.starts[index + 1]]
-                pixels[place, :, :height, :width] = torch.from_numpy(
-                    image.reshape(3, height, width).copy()
-                )
+                image = self.pixels[self.starts[index] : self.starts[index + 1]].copy()
+                pixels[place, :, :height, :width] = torch.from_numpy(image).view(3, height, width)
         if torch.device(device).type == "cuda":
             pixels = pixels.pin_memory()
         return pixels.to(device, non_blocking=True)
@@ -84,14 +87,28 @@ def load(images: Any) -> TensorImages:
             sentence.
     """
     folder = cache_dir() / f"tensors-v{VERSION}" / _fingerprint(images)
-    if not folder.is_dir():
-        with locked(folder.with_suffix(".lock")):
-            # Another process may have decoded them while this one waited.
-            if not folder.is_dir():
-                for left_over in folder.parent.glob(f".{folder.name}-*"):
-                    shutil.rmtree(left_over)
-                _decode(images, folder)
-    return TensorImages(folder, images)
+    mapped = _mapped(folder, images)
+    if mapped is None:
+        try:
+            with locked(folder.with_suffix(".lock")):
+                # Another process may have decoded them while this one waited.
+                mapped = _mapped(folder, images)
+                if mapped is None:
+                    _decode(images, folder)
+                    mapped = TensorImages(folder, images)
+        except OSError as error:
+            raise ValueError(
+                f"Decoded images cannot be written to {folder.parent}: {error}; set "
+                "SOLO_MARGINS_CACHE to another folder, or use data.format=image_folder."
+            ) from error
+    return mapped
+
+
+def _mapped(folder: Path, images: Any) -> TensorImages | None:
+    """Return decoded images, None where they are absent or the machine's crash damaged them."""
+    with contextlib.suppress(OSError, EOFError, ValueError):
+        return TensorImages(folder, images)
+    return None
 
 
 def _fingerprint(images: Any) -> str:
@@ -112,13 +129,21 @@ def _fingerprint(images: Any) -> str:
 
 
 def _decode(images: Any, folder: Path) -> None:
-    _check_fits(images, folder.parent)
+    sampled = (images[index][0] for index in range(0, len(images), 1 + len(images) // SAMPLED))
+    mean = statistics.mean(3 * image.width * image.height for image in sampled)
+    require_memory(mean * len(images), "Decoded images", "use data.format=image_folder or dali")
+    shutil.rmtree(folder, ignore_errors=True)
     labels, shapes = [], []
     with complete_folder(folder) as unfinished:
         with open(unfinished / "pixels", "wb") as file:
             for index in tqdm(range(len(images)), "decoding once", leave=False, unit="image"):
                 image, label = images[index]
                 pixels = np.asarray(image)
+                if max(pixels.shape) > LARGEST:
+                    raise ValueError(
+                        f"data.format=tensors is for images of up to {LARGEST} pixels a side, but "
+                        f"one has {image.width} × {image.height}: use data.format=image_folder."
+                    )
                 file.write(pixels.transpose(2, 0, 1).tobytes())
                 labels.append(int(label))
                 shapes.append(pixels.shape[:2])
@@ -126,21 +151,6 @@ def _decode(images: Any, folder: Path) -> None:
         np.save(unfinished / "shapes.npy", np.array(shapes))
         if getattr(images, "is_skipped", None) is not None:
             np.save(unfinished / "skipped.npy", images.is_skipped.numpy())
-
-
-def _check_fits(images: Any, cache: Path) -> None:
-    sampled = range(0, len(images), max(1, len(images) // SAMPLED))
-    sizes = [3 * image.width * image.height for image, _ in (images[index] for index in sampled)]
-    needed = len(images) * sum(sizes) / len(sizes)
-    for free, where in (
-        (free_memory(), "of memory"),
-        (shutil.disk_usage(cache).free, f"on the disk of {cache}"),
-    ):
-        if free is not None and needed > free:
-            raise ValueError(
-                f"data.format=tensors needs {needed / 1e9:.1f} GB for {len(images):,} images, but "
-                f"{free / 1e9:.1f} GB {where} are free: use data.format=image_folder or dali."
-            )
 
 
 # batches
@@ -236,7 +246,8 @@ def _batch(
     """Return some images of a data set, or of a subset of one, and their labels."""
     images: Any = dataset
     if isinstance(dataset, Subset):
-        images, indexes = dataset.dataset, torch.as_tensor(dataset.indices)[indexes]
+        images = dataset.dataset
+        indexes = torch.tensor([dataset.indices[index] for index in indexes.tolist()])
     heights, widths = images.shapes[indexes].unbind(1)
     batch = ImageBatch(images.bytes_of(indexes, device), heights, widths, draw)
     return batch, torch.from_numpy(images.targets[indexes.numpy()])

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from solo_margins.files import free_memory
+from solo_margins.files import require_memory
 from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import allows_channels_last
 
 # How often progress is written where it cannot be redrawn, such as in a file.
@@ -144,7 +144,11 @@ def extract_features(
                 raise ValueError("The backbone's features are not finite: its weights are broken.")
             if values is None:
                 shape = (views.shape[1], len(loader.dataset), found.shape[-1])
-                check_memory(*shape)
+                numbers = " x ".join(map(str, shape))
+                advice = "lower passes or label_fraction"
+                require_memory(
+                    4 * torch.Size(shape).numel(), f"Features ({numbers} numbers)", advice
+                )
                 values = torch.empty(shape)
             rows = slice(done, done + len(targets))
             values[:, rows] = found.unflatten(0, views.shape[:2]).transpose(0, 1)
@@ -155,14 +159,3 @@ def extract_features(
     if values is None:
         raise ValueError(f"There are no images to extract {title} from.")
     return Features(values, torch.cat(labels).long())
-
-
-def check_memory(passes: int, images: int, width: int) -> None:
-    """Raise ``ValueError`` saying what to lower where features would not fit into memory."""
-    needed = 4 * passes * images * width
-    free = free_memory()
-    if free is not None and needed > free:
-        raise ValueError(
-            f"The features need {needed / 1e9:.1f} GB ({passes} x {images} images x {width} "
-            f"numbers), but {free / 1e9:.1f} GB of memory are free: lower passes or label_fraction."
-        )

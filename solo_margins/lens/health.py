@@ -70,6 +70,7 @@ class HealthChecks:
         ``rank_share``       the effective rank as a share of its highest value, or of 6
         ``gain``             (1 − αq)/(1 − q), what α = 1 would multiply the pull by
         ``factor``           1/(1 − αq), what attenuation multiplies gradients by
+        ``other_scale``      the effective scale without that factor
         ``angle_ratio``      the angle of positives over that of negatives
         ``angle_change``     this ratio over that after the warm-up
         ``curve_weight``     what the curve leaves of a positive at the mean angle
@@ -97,6 +98,7 @@ class HealthChecks:
             rank_share=_ratio(v["effective_rank"], max(v["highest_effective_rank"], 6.0)),
             gain=_ratio(left, 1.0 - v["q"]),
             factor=_ratio(1.0, left),
+            other_scale=v["effective_scale"] * (left if margins.attenuation else 1.0),
             push_over_pull=_ratio(v["push"], v["pull"]),
             degrees=math.degrees(v["positive_angle"]),
             angle_change=_ratio(v["angle_ratio"], v["earlier_angle_ratio"]),

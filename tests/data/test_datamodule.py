@@ -199,6 +199,8 @@ def test_configurations_of_others_let_torchvision_download(stored, raw_config, m
 def test_lightning_chooses_the_images_where_it_is_asked_to(config):
     for setting in ("overfit_batches=1", "use_distributed_sampler=false"):
         assert isinstance(RunData(config("mocov3", setting), True).train_dataloader(), DataLoader)
+        with pytest.raises(ValueError, match=r"need data\.format=image_folder, got tensors"):
+            RunData(config("mocov3", setting, "data.format=tensors"), True)
 
 
 class Recorder(host.pl.LightningModule):

@@ -124,12 +124,23 @@ def test_damage_is_told_in_one_sentence(cache, images, monkeypatch):
     later = tensors.load(files_in(images, on_error="skip"))
     assert folders.skipped_files([later])[0] == [str(bad)]
     [folder] = decoded_folders(cache)
-    os.truncate(folder / "pixels", 99)
-    with pytest.raises(ValueError, match=r"is damaged: remove it"):
-        tensors.load(files_in(images, on_error="skip"))
+    for name in ("pixels", "labels.npy"):
+        os.truncate(folder / name, 0)
+        # As after a crash of the machine: they are decoded anew.
+        assert len(tensors.load(files_in(images, on_error="skip"))) == 37
     bad.unlink()
-    monkeypatch.setattr(tensors, "free_memory", lambda: 100_000)
-    with pytest.raises(ValueError, match=r"needs 0\.0 GB for 36 images, but 0\.0 GB of memory"):
+    huge = bad.with_name("huge.png")
+    Image.new("RGB", (513, 20)).save(huge)
+    with pytest.raises(ValueError, match=r"up to 512 pixels a side, but one has 513 × 20"):
+        tensors.load(files_in(images))
+    huge.unlink()
+    (images / "a file").touch()
+    with monkeypatch.context() as patch:
+        patch.setenv("SOLO_MARGINS_CACHE", str(images / "a file"))
+        with pytest.raises(ValueError, match=r"cannot be written to .*a file.*SOLO_MARGINS_CACHE"):
+            tensors.load(files_in(images))
+    monkeypatch.setattr(written_files, "free_memory", lambda: 100_000)
+    with pytest.raises(ValueError, match=r"Decoded images need 0\.0 GB, but 0\.0 GB of memory"):
         tensors.load(files_in(images))
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from solo_margins import files
 from solo_margins.evaluation import features
 from solo_margins.evaluation.features import Views, extract_features, view_loader
 
@@ -46,11 +47,11 @@ def test_callers_keep_their_random_numbers_and_the_networks_mode():
 
 
 def test_too_little_memory_is_said_in_a_sentence(monkeypatch):
-    monkeypatch.setattr(features, "free_memory", lambda: 100)
-    with pytest.raises(ValueError, match=r"3 x 10 images x 1 numbers.*lower passes or label_frac"):
+    monkeypatch.setattr(files, "free_memory", lambda: 100)
+    with pytest.raises(ValueError, match=r"of \(3, 10, 1\) numbers.*lower passes or label_frac"):
         extracted(3)
     monkeypatch.undo()
-    assert features.free_memory() > 1e6
+    assert files.free_memory() > 1e6
 
 
 def test_broken_weights_are_refused():

@@ -118,11 +118,6 @@ def test_a_rank_that_falls():
             ["by 80", "lower method_kwargs.margins.positive_scale (now 80)"],
         ),
         (
-            {"effective_scale": 500.0, "margins": Margins(attenuation=0.999)},
-            "exploding_scale",
-            ["by 500", "lower method_kwargs.margins.attenuation (now 0.999)"],
-        ),
-        (
             {"saturated_q": 0.97},
             "saturated_q",
             [
