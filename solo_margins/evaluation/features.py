@@ -144,11 +144,8 @@ def extract_features(
                 raise ValueError("The backbone's features are not finite: its weights are broken.")
             if values is None:
                 shape = (views.shape[1], len(loader.dataset), found.shape[-1])
-                numbers = " x ".join(map(str, shape))
-                advice = "lower passes or label_fraction"
-                require_memory(
-                    4 * torch.Size(shape).numel(), f"Features ({numbers} numbers)", advice
-                )
+                title, advice = f"Features of {shape} numbers", "lower passes or label_fraction"
+                require_memory(4 * torch.Size(shape).numel(), title, advice)
                 values = torch.empty(shape)
             rows = slice(done, done + len(targets))
             values[:, rows] = found.unflatten(0, views.shape[:2]).transpose(0, 1)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from solo_margins import files as files_module
 from solo_margins.data import folders, tensors
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
@@ -139,7 +140,7 @@ def test_damage_is_told_in_one_sentence(cache, images, monkeypatch):
         patch.setenv("SOLO_MARGINS_CACHE", str(images / "a file"))
         with pytest.raises(ValueError, match=r"cannot be written to .*a file.*SOLO_MARGINS_CACHE"):
             tensors.load(files_in(images))
-    monkeypatch.setattr(written_files, "free_memory", lambda: 100_000)
+    monkeypatch.setattr(files_module, "free_memory", lambda: 100_000)
     with pytest.raises(ValueError, match=r"Decoded images need 0\.0 GB, but 0\.0 GB of memory"):
         tensors.load(files_in(images))
 
