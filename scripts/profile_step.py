@@ -168,7 +168,7 @@ def profile(arguments: list[str]) -> list[dict[str, float]]:
         build(self, callbacks=[*callbacks, Observer()], **others)
 
     trainer_class.__init__ = build_observed
-    programs.pretrain(composed("mocov3_margin.yaml", arguments))
+    programs.run(composed("mocov3_margin.yaml", arguments))
     return watch.steps[WARM_UP:]
 
 
