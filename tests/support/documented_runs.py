@@ -76,7 +76,9 @@ SHORTER = {
         *("--pretrain", "variant=baseline", "max_epochs=1", "limit_train_batches=2"),
     ),
     "scripts/bench_start.py": ("--repeats", "1", "data.num_workers=0", "optimizer.batch_size=8"),
-    "scripts/bench_step.py": ("--repeats", "1", "--threads", "1"),
+    "scripts/bench_step.py": (
+        *("--repeats", "1", "--threads", "1", "--steps", "6", "--turns", "1"),
+    ),
     "scripts/export_upstream.py": ("--dirty",),
     "scripts/fuzz_losses.py": ("--cases", "24", "--processes", "1"),
     "scripts/prepare_tinyimagenet.py": (),
