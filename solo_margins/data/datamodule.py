@@ -103,11 +103,17 @@ def training_images(cfg: DictConfig, pretraining: bool) -> Any:
     )
 
 
+def _printed_views(cfg: DictConfig, build: Any) -> Any:
+    """Return the transform into all views, printed where ``debug_augmentations`` asks for it."""
+    views = all_views(cfg, build)
+    if cfg.debug_augmentations:
+        print(f"Augmentations:\n{views}")
+    return views
+
+
 def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     if pretraining:
-        transform = all_views(cfg, host.build_transform_pipeline)
-        if cfg.debug_augmentations:
-            print(f"Augmentations:\n{transform}")
+        transform = _printed_views(cfg, host.build_transform_pipeline)
     else:
         spec = classifier_spec(cfg)
         transform = spec.auto_augment() if cfg.auto_augment else spec.transforms()[0]
@@ -156,9 +162,7 @@ def _tensor_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     from solo_margins.data import batch_views, tensors
 
     if pretraining:
-        views = all_views(cfg, batch_views.batch_view)
-        if cfg.debug_augmentations:
-            print(f"Augmentations:\n{views}")
+        views = _printed_views(cfg, batch_views.batch_view)
     else:
         crops, _ = batch_views.classifier_views(classifier_spec(cfg))
         views = host.NCropAugmentation(crops, 1)
