@@ -7,7 +7,6 @@ import argparse
 import base64
 import hashlib
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,14 @@ def execute(notebook: Any, folder: Path) -> Any:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
-    # Images of a notebook are drawn by matplotlib's inline backend, whatever this process uses.
-    environment = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
-    resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(
-        notebook, timeout=LONGEST_CELL, record_timing=False, resources=resources
+        notebook,
+        timeout=LONGEST_CELL,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
     )
-    client.execute(env=environment)
+    client.execute()
     # It names the version of Python that this machine has.
     notebook.metadata.language_info = {"name": "python"}
     notebook.metadata.executed_code = fingerprint(notebook)

@@ -19,6 +19,7 @@ DISTRIBUTIONS = {
     "griffe": "griffelib",
     "hydra": "hydra-core",
     "lightning_utilities": "lightning",  # which depends on it
+    "nbformat": "nbclient",  # which depends on it
     "nvidia": "nvidia-dali-cuda130",
     "PIL": "pillow",
     "pytorch_lightning": "lightning",  # which depends on it
@@ -92,11 +93,11 @@ def foreign_imports(*places):
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
         ("solo_margins/host/**/*.py", ["train", "dali"]),
         ("examples/*.py", ["train", "bench"]),
-        ("scripts/*.py", ["train", "bench", "dev"]),
+        ("scripts/*.py", ["train", "bench", "notebook", "dev"]),
         ("scripts/reproduce/*.py", ["train", "lens", "dev"]),
         ("scripts/site/*.py", ["docs"]),
         ("scripts/upstream/*.py", ["train", "dev"]),
-        ("tests/**/*.py", ["train", "lens", "bench", "dev"]),
+        ("tests/**/*.py", ["train", "lens", "bench", "notebook", "dev"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "none",
 )

@@ -25,6 +25,7 @@ NOT_RUN = {
     r"^mkdocs ": "tests/test_site.py builds the site",
     r"^source ": "activates the environment that scripts/environment.sh makes",
     r"^python -m solo_margins\.run$": "names no whole command",
+    r"scripts/execute_notebook\.py": "tests/test_tour.py executes the notebook, not in place",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
