@@ -30,7 +30,7 @@ _make_environment() {
   project_files=$(_stamp_of "$project/setup.cfg" "$project/pyproject.toml")
   if [ "$(cat "$environment/.project" 2>/dev/null)" != "$project_files" ]; then
     "$environment/bin/python" -m pip install --quiet --no-deps --no-build-isolation \
-      --config-settings editable_mode=compat --editable "$project"
+      --editable "$project"
     echo "$project_files" > "$environment/.project"
   fi
 }

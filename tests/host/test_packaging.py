@@ -8,13 +8,18 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from configparser import ConfigParser
 from email import message_from_bytes
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import torch
+from documented import blocks
+from packaging.requirements import Requirement
 
 import solo_margins
+from solo_margins import host
 from solo_margins.host.detect import host_folder
 from solo_margins.lens import records
 
@@ -53,6 +58,33 @@ def environment(folder):
     [own] = folder.glob("lib/python*/site-packages")
     (own / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"
+
+
+def bare_environment(folder, requirements, extra=""):
+    """An environment that has nothing but links to these packages and to what they ask for."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    [own] = folder.glob("lib/python*/site-packages")
+    for name in _closure(requirements, extra):
+        files = distribution(name).files or ()
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            link = own / top
+            if not link.is_symlink():  # several packages share a namespace such as nvidia
+                link.symlink_to(distribution(name).locate_file(top))
+    return folder / "bin" / "python"
+
+
+def _closure(requirements, extra):
+    found, waiting = set(), [(Requirement(text), {"", extra}) for text in requirements]
+    while waiting:
+        requirement, extras = waiting.pop()
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": name}) for name in extras):
+            continue
+        name, asked = requirement.name, requirement.extras | {""}
+        if (name, *sorted(asked)) not in found:
+            found.add((name, *sorted(asked)))
+            waiting += [(Requirement(text), asked) for text in distribution(name).requires or ()]
+    return {name for name, *_ in found}
 
 
 def clean(extra=None):
@@ -95,6 +127,13 @@ def contents(wheel):
         }
 
 
+def described(wheel, name):
+    """A file of the part of a wheel that says what it is."""
+    with zipfile.ZipFile(wheel) as archive:
+        [found] = [one for one in archive.namelist() if one.endswith(f".dist-info/{name}")]
+        return archive.read(found)
+
+
 def test_the_wheel_has_the_package_and_nothing_else(wheel):
     expected = {
         str(file.relative_to(ROOT))
@@ -106,16 +145,20 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
     }
     assert "solo_margins/configs/data/digits.yaml" in expected
     assert contents(wheel).keys() == expected
-    with zipfile.ZipFile(wheel) as archive:
-        [licence] = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
-        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
-        [description] = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        metadata = message_from_bytes(archive.read(description))
+    assert wheel.stat().st_size < 500_000
+    assert described(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    metadata = message_from_bytes(described(wheel, "METADATA"))
+    entry_points = ConfigParser(delimiters="=")
+    entry_points.read_string(described(wheel, "entry_points.txt").decode())
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Version"] == solo_margins.__version__
     assert {"train", "dali", "lens", "sweep", "bench", "dev"} <= set(
         metadata.get_all("Provides-Extra")
     )
+    assert set(entry_points["hydra.plugins"].values()) == {
+        "hydra_plugins.solo_margins_launchers:MissingLauncher",
+        "hydra_plugins.solo_margins_searchpath:SoloMarginsSearchPathPlugin",
+    }
 
 
 @pytest.mark.full
@@ -163,6 +206,28 @@ def test_another_hydra_application_sees_nothing_of_us(installed, python, tmp_pat
     assert "solo_margins" not in searched
 
 
+# Hydra before 1.4 does not look at entry points.
+AS_HYDRA_1_4 = """
+import solo_margins
+from importlib.metadata import entry_points
+from hydra.core.plugins import Plugins
+
+found = entry_points(group="hydra.plugins")
+assert "solo_margins_searchpath" in found.names
+for entry_point in found:
+    Plugins.instance().register(entry_point.load())
+"""
+
+
+def test_a_plugin_that_is_found_in_both_ways_adds_our_configurations_once(
+    installed, python, tmp_path
+):
+    program = tmp_path / "application.py"
+    program.write_text(APPLICATION.format(imports=AS_HYDRA_1_4, path=None, name=None))
+    searched = python(program, "--info", "searchpath", executable=installed, env=clean())
+    assert searched.count("pkg://solo_margins.configs") == 1
+
+
 def test_our_configurations_are_found_from_a_foreign_folder(installed, python, tmp_path):
     program = tmp_path / "application.py"
     program.write_text(
@@ -185,6 +250,55 @@ def test_our_configurations_are_found_from_a_foreign_folder(installed, python, t
         env=clean({"SOLO_MARGINS_DISABLE": "1"}),
     )
     assert "pkg://solo_margins.configs" not in off
+
+
+def shown_python(page, text):
+    """The one piece of Python of a page that has a text in it."""
+    [block] = [b for b in blocks(ROOT / page) if b.language == "python" and text in b.text]
+    return block.text
+
+
+def install_from_nothing(executable, target, folder):
+    """Install a wheel where no other package can be had, which fails unless all are there."""
+    pip = [sys.executable, "-m", "pip", "--python", executable, "install", "--quiet"]
+    run(*pip, "--no-index", target, folder=folder)
+
+
+def test_the_wheel_beside_torch_alone_gives_the_losses(wheel, python, tmp_path):
+    executable = bare_environment(tmp_path / "env", ["torch"])
+    install_from_nothing(executable, wheel, tmp_path)
+    program = shown_python("README.md", "mocov3_margin_loss_func")
+    program += """
+import importlib.util
+
+assert query.grad.norm() > 0
+assert importlib.util.find_spec("hydra") is None
+"""
+    python("-W", "ignore", "-c", program, executable=executable, env=clean())
+
+
+@pytest.mark.full
+def test_the_wheel_with_the_extra_trains_without_a_checkout(wheel, python, tmp_path):
+    requirements = message_from_bytes(described(wheel, "METADATA")).get_all("Requires-Dist")
+    executable = bare_environment(tmp_path / "env", requirements, extra="train")
+    install_from_nothing(executable, f"{wheel}[train]", tmp_path)
+    if host.FORM == "pypi":  # as pip install --no-deps solo-learn==1.0.2 does
+        [own] = (tmp_path / "env").glob("lib/python*/site-packages")
+        (own / "solo").symlink_to(host_folder())
+    (tmp_path / "pretrain.py").write_text(shown_python("docs/installation.md", "run_cli"))
+    python(
+        *("-W", "ignore", "pretrain.py", "--config-name", "mocov3_margin.yaml"),
+        *("backbone=narrow_resnet10", "optimizer.batch_size=8", "data.num_workers=0"),
+        *("accelerator=cpu", "max_epochs=1", "limit_train_batches=2", "limit_val_batches=1"),
+        "scheduler.warmup_epochs=0",
+        executable=executable,
+        env={
+            **clean({"PYTHONPATH": "" if host.FORM == "pypi" else str(checkout())}),
+            "SOLO_MARGINS_CACHE": str(tmp_path / "cache"),
+        },
+    )
+    [checkpoint] = (tmp_path / "trained_models").rglob("*.ckpt")
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
 
 
 def _folder_with_config(folder):
