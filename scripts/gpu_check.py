@@ -48,7 +48,7 @@ class Part:
 
 
 PARTS = {
-    "environment": Part("The machine", "figures:environment", 120),
+    "environment": Part("The machine", "machine:environment", 120),
     "losses": Part("Losses and gradients against float64 on the CPU", "numbers:losses", exact=True),
     "compile": Part("Losses inside torch.compile", "numbers:compiled", exact=True),
     "float32": Part("Every method in float32", "numbers:methods,32-true", exact=True),
