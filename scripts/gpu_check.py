@@ -97,7 +97,7 @@ def run_one(name: str, options: argparse.Namespace) -> None:
         parts = importlib.import_module(f"gpu_parts.{module}")
         findings: Findings = getattr(parts, function)(machine, *arguments)
         result = {"status": "failed" if findings.problems else "ok", "note": findings.note}
-        result |= {"rows": findings.rows, "reason": findings.reason()}
+        result |= {"rows": findings.plain_rows(), "reason": findings.reason()}
     except Skipped as reason:
         result = {"status": "skipped", "reason": str(reason)}
     with complete_file(result_file(options.scratch, name)) as unfinished:
@@ -248,6 +248,7 @@ def main() -> None:
     content = {"started": now(), "command": " ".join(["gpu_check.sh", *sys.argv[1:]])}
     outcomes: list[Outcome] = []
     code = 0
+    print(f"{len(options.parts)} parts, each with a line when it has ended:", flush=True)
     with tempfile.TemporaryDirectory(prefix=".gpu_check-", dir=options.output) as scratch:
         options.scratch = Path(scratch).absolute()
         try:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,16 @@ class Findings:
         """Note a sentence as a problem unless something holds."""
         if not holds:
             self.problems.append(sentence)
+
+    def plain_rows(self) -> list[dict[str, Any]]:
+        """Return the rows with text for what is not finite, which JSON does not have."""
+        return [
+            {
+                key: str(value) if isinstance(value, float) and not isfinite(value) else value
+                for key, value in row.items()
+            }
+            for row in self.rows
+        ]
 
     def reason(self) -> str:
         """Return the first problems, and how many more there are."""

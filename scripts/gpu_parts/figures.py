@@ -225,13 +225,13 @@ def evaluation(machine: Machine) -> Findings:
         for device in (machine.device, "cpu")
     ]
     findings.require(abs(pair[0] - pair[1]) <= 1.0, "kNN differs from that on the CPU.")
-    short = [named, "passes=1", "max_epochs=5", "optimizer.batch_size=32"]
+    short = [named, "passes=1", "max_epochs=5"]
     add(f"fast probe, {machine.device}", lambda: probe([*short, f"device={machine.device}"]).acc1)
     host.load()
     exported = export(checkpoint, "safetensors", machine.scratch / "exported")
     findings.require(any(exported.glob("*.safetensors")), "The export has written no weights.")
     settings = machine.run_settings("linear")
-    limits = ("max_epochs=1", "limit_train_batches=4", "optimizer.batch_size=32")
+    limits = ("max_epochs=1", "limit_train_batches=4")
     said = command("main_linear.py", "--config-name", "linear.yaml", named, *settings, *limits)
     findings.require("Validation accuracy" in said, "main_linear.py prints no accuracy.")
     return findings
