@@ -56,7 +56,8 @@ class Histogram:
     @classmethod
     def of(cls, values: Tensor, low: float, high: float, bins: int) -> Histogram:
         """Count values; values outside the range count at its ends."""
-        counts = torch.histc(values.detach().float().clamp(low, high), bins, low, high)
+        # On the CPU: a GPU counts in no fixed order, which deterministic=true refuses.
+        counts = torch.histc(values.detach().float().clamp(low, high).cpu(), bins, low, high)
         return cls(low, high, [int(count) for count in counts.tolist()])
 
     @property

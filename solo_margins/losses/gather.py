@@ -25,7 +25,8 @@ def batch_sizes(rows: Tensor) -> list[int]:
     own = torch.tensor([rows.shape[0]], device=rows.device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, own)
-    return [int(size) for size in torch.cat(sizes)]
+    # At once, so that the device is waited for once.
+    return torch.cat(sizes).tolist()
 
 
 def own_rows(sizes: list[int]) -> slice:

@@ -17,7 +17,7 @@ OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 KEYS_WITHOUT_GRADIENT = ("mocov3", "mocov3 hard", "generalized")
 
 
-def everything_of_one_rank(rank, shares):
+def everything_of_one_rank(rank, shares, device="cpu"):
     """Return the numbers of every loss for this rank's share of the rows, and a count.
 
     The numbers are value, gradient of the weights, and gradient of a penalty on the gradient, in
@@ -25,9 +25,9 @@ def everything_of_one_rank(rank, shares):
     """
     start = sum(shares[:rank])
     mine = slice(start, start + shares[rank])
-    first, second = vectors(ROWS, 0, WIDTH)[mine], vectors(ROWS, 1, WIDTH)[mine]
-    numbers = torch.arange(ROWS)[mine]
-    more = {"ids": numbers, "assignments": numbers % 9, "others": vectors(9, 2, OUT)}
+    first, second = (vectors(ROWS, seed, WIDTH)[mine].to(device) for seed in (0, 1))
+    numbers = torch.arange(ROWS, device=device)[mine]
+    more = {"ids": numbers, "assignments": numbers % 9, "others": vectors(9, 2, OUT).to(device)}
     found = {}
     for case in CASES:
         settings = replace(case, tile_size=2, **more)
@@ -39,7 +39,7 @@ def everything_of_one_rank(rank, shares):
 
 
 def _numbers(name, loss, first, second, settings):
-    weights = vectors(WIDTH, 3, OUT).requires_grad_()
+    weights = vectors(WIDTH, 3, OUT).to(first.device).requires_grad_()
     z, target = first @ weights, second @ weights
     if name in KEYS_WITHOUT_GRADIENT:
         target = target.detach()

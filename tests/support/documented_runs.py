@@ -59,6 +59,7 @@ SHORTER = {
     "-m solo_margins.export": (),
     "-m solo_margins.lens": (),
     "bash scripts/demo.sh": ("--epochs", "1"),
+    "bash scripts/gpu_check.sh": ("--cpu", "--parts", "environment", "losses"),
     "examples/plain_pytorch.py": ("--epochs", "1"),
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
@@ -174,9 +175,9 @@ class Workshop:
         if program == "scripts/prepare_tinyimagenet.py":
             archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
             arguments = [str(archive), str(self.folder / "tinyimagenet")]
-        if program == "bash scripts/demo.sh":
+        if program.startswith("bash scripts/"):
             # What the script does after setting the environment up.
-            program = "scripts/demo.py"
+            program = program.removeprefix("bash ").replace(".sh", ".py")
         if command.folder:
             program = f"{SOLO_LEARN}/{program}"
         return [*program.split(), *arguments, *extra]
