@@ -32,10 +32,7 @@ def _train(cfg: DictConfig) -> Run:
         cfg = parsed(cfg)
         host.pl.seed_everything(cfg.seed, workers=True)
         model = _classifier(cfg) if is_probe else build_method(cfg)
-    result = train(cfg, model)
-    if is_probe and "val_acc1" in result.metrics:
-        print(f"Validation accuracy: {result.metrics['val_acc1']:.2f} %")
-    return result
+    return train(cfg, model)
 
 
 def parsed(cfg: DictConfig) -> DictConfig:
