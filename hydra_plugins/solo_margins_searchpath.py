@@ -11,7 +11,6 @@ import os
 import sys
 
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.errors import CompactHydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -45,8 +44,7 @@ class RecipeSource(ConfigSource):
     """The recipes of :mod:`solo_margins.recipes` as ``recipe/<method>/<data>-<variant>``.
 
     Neither files nor Hydra's ConfigStore: an undefined recipe ends with one sentence, where these
-    would list the recipes of all data. Options of other groups that our configurations call
-    optional are looked up as ``recipe/choice/<group>=<option>``, for the same reason.
+    would list the recipes of all data.
     """
 
     @staticmethod
@@ -56,32 +54,26 @@ class RecipeSource(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Return the settings of a recipe, with its variant: the default depends on the data."""
-        from solo_margins.recipes import RECIPES, undefined
+        from solo_margins.recipes import RECIPES
 
         _, method, name = config_path.split("/", 2)
-        settings = {}
-        if method == "choice":
-            group, _, option = name.partition("=")
-            options = GlobalHydra.instance().config_loader().get_group_options(group)
-            if option not in ("None", *options):
-                raise CompactHydraException(undefined(name, options))
-        else:
-            data, _, variant = name.partition("-")
-            values = RECIPES.get(method, {}).get(data, {}).get(variant)
-            if values is None:
-                # The name of an undefined recipe is a sentence, see solo_margins.recipes.cell_name.
-                raise CompactHydraException(name)
-            settings = {"variant": variant, "method_kwargs": values}
-        config = OmegaConf.create(settings)
+        data, _, variant = name.partition("-")
+        values = RECIPES.get(method, {}).get(data, {}).get(variant)
+        if values is None:
+            # The name of an undefined recipe is a sentence, see solo_margins.recipes.cell_name.
+            raise CompactHydraException(name)
+        config = OmegaConf.create({"variant": variant, "method_kwargs": values})
         return ConfigResult(self.provider, self.full_path(), config, {"package": "_global_"})
 
     def is_group(self, config_path: str) -> bool:
-        """Tell whether a path is that of the recipes of a method."""
-        return config_path.startswith("recipe") and config_path.count("/") < 2
+        """Tell whether a path is that of the recipes of one of our methods."""
+        from solo_margins.recipes import RECIPES
+
+        return config_path in (f"recipe/{method}" for method in RECIPES)
 
     def is_config(self, config_path: str) -> bool:
         """Tell whether a path is that of a recipe, defined or not."""
-        return config_path.startswith("recipe/") and not self.is_group(config_path)
+        return self.is_group("/".join(config_path.split("/")[:2])) and config_path.count("/") > 1
 
     def available(self) -> bool:
         """Tell that there are recipes."""

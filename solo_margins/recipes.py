@@ -4,7 +4,6 @@ The config group ``recipe/<method>`` has one entry ``<data>-<variant>`` for each
 Asking for any other pair fails and says which there are.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +128,9 @@ def cell_name(method: str, data: str, variant: str | None) -> str:
     """
     by_data = RECIPES[method]
     if data not in by_data:
-        return undefined(f"data={data}", by_data, f" for {method}")
+        return f"data={data} is not defined for {method}: choose one of {', '.join(by_data)}."
     variant = variant or default_variant(method, data)
     if variant not in by_data[data]:
-        return undefined(f"variant={variant}", by_data[data], f" for {method} on {data}")
+        options = ", ".join(by_data[data])
+        return f"variant={variant} is not defined for {method} on {data}: choose one of {options}."
     return f"{data}-{variant}"
-
-
-def undefined(choice: str, options: Iterable[str], place: str = "") -> str:
-    """Return a sentence about a choice that is none of the options."""
-    return f"{choice} is not defined{place}: choose one of {', '.join(options)}."

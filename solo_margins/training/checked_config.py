@@ -177,11 +177,10 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
 
 def _check_paths(cfg: DictConfig, *keys: str) -> None:
     """Check that the data are where the configuration says."""
-    if cfg.data.dataset not in PATHS_NEEDED:
-        # Where torchvision downloads to need not exist yet.
-        return
-    for key in keys:
-        existing_folder(cfg, key)
+    # Where torchvision downloads to need not exist yet.
+    if cfg.data.dataset in PATHS_NEEDED:
+        for key in keys:
+            existing_folder(cfg, key)
 
 
 def refuse_unread_settings(cfg: DictConfig) -> None:

@@ -145,6 +145,17 @@ def choose_run(cfg: DictConfig) -> Run:
 
 
 @contextlib.contextmanager
+def no_empty_folder(run: Run) -> Iterator[None]:
+    """Remove the folder of a run whose set-up fails, so that the next one can have its name."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            run.folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
     """End the run with one sentence where a file or folder cannot be written."""
     try:
@@ -162,11 +173,10 @@ def refuse_other_run(run: Run, cfg: DictConfig) -> None:
     # Unreadable checkpoints are ignored; auto-resume has warned of them.
     if resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder))):
         return
+    other = " with other settings" if resumes else ""
     raise SetupError(
-        f"run_id={run.name}: {run.folder} already holds a run"
-        + (" with other settings" if resumes else "")
-        + "; choose another run_id, or continue that run with the same settings and "
-        "auto_resume.enabled=true."
+        f"run_id={run.name}: {run.folder} already holds a run{other}; choose another run_id, or "
+        "continue that run with the same settings and auto_resume.enabled=true."
     )
 
 
@@ -253,15 +263,12 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
     def _run_name(self, trainer: Any, runs: Path) -> str:
-        chosen = chosen_name(self.cfg)
-        if chosen is not None:
-            return chosen
+        name = chosen_name(self.cfg)
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
-        if resumed is not None and resumed.parent.resolve() == runs.resolve():
+        if name is None and resumed is not None and resumed.parent.resolve() == runs.resolve():
             same, _ = checkpoints.find_same_run(resumed, self.cfg, timedelta(days=36500))
-            if same is not None:
-                return resumed.name
-        return new_folder(self.cfg, claims=trainer.is_global_zero).name
+            name = None if same is None else resumed.name
+        return name or new_folder(self.cfg, claims=trainer.is_global_zero).name
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the configuration beside the checkpoints, as ``args.json``."""

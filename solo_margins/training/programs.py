@@ -27,11 +27,10 @@ def run(cfg: DictConfig) -> Run:
 
 
 def _train(cfg: DictConfig) -> Run:
-    is_probe = "pretrained_feature_extractor" in cfg
     with user_errors():
         cfg = parsed(cfg)
         host.pl.seed_everything(cfg.seed, workers=True)
-        model = _classifier(cfg) if is_probe else build_method(cfg)
+        model = _classifier(cfg) if "pretrained_feature_extractor" in cfg else build_method(cfg)
     return train(cfg, model)
 
 

@@ -29,6 +29,7 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.Run:
     with user_errors():
         data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         run = checkpointing.choose_run(cfg)
+    with checkpointing.no_empty_folder(run), user_errors():
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
