@@ -27,7 +27,7 @@ from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
 from solo_margins.files import complete_folder
 from solo_margins.host.detect import versions
-from solo_margins.lens.runs import ACCURACIES, logged_accuracies
+from solo_margins.lens.runs import logged_accuracies
 
 # Target to the file with the weights.
 TARGETS = {
@@ -37,6 +37,7 @@ TARGETS = {
 }
 CARD = Path(__file__).with_name("model_card.md")
 TOLERANCE = 1e-6  # of features, relative to the largest one
+ONLINE = {"val_acc1": "online linear classifier", "val_knn_acc1": "online kNN"}
 
 
 # Import of a library, text of a function that makes a model, the function, and its arguments.
@@ -158,7 +159,7 @@ def _card(checkpoint: Path, args: DictConfig, program: str) -> str:
     logged = logged_accuracies(checkpoint.parent, [])
     measured = {
         f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
-        for name, title in ACCURACIES.items()
+        for name, title in ONLINE.items()
         if logged.get(name)
     }
     return CARD.read_text().format(
