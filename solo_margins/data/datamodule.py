@@ -13,6 +13,7 @@ from solo_margins.data import class_folders, dataset_paths, deterministic, folde
 from solo_margins.data.image_spec import all_views, classifier_spec
 from solo_margins.host.detect import host_folder
 from solo_margins.host.lightning import pl
+from solo_margins.losses.checks import require_choice
 
 # Pretraining with data.fraction uses the same images whatever the seed, as in solo-learn.
 PRETRAINING_FRACTION_SEED = 42
@@ -36,11 +37,7 @@ class RunData(pl.LightningDataModule):
     def __init__(self, cfg: DictConfig, pretraining: bool) -> None:
         super().__init__()
         self.cfg = cfg
-        read = FORMATS.get(cfg.data.format)
-        if read is None:
-            raise ValueError(
-                f"data.format must be one of {', '.join(FORMATS)}, got {cfg.data.format!r}."
-            )
+        read = FORMATS[require_choice("data.format", cfg.data.format, FORMATS)]
         if _others_choose(cfg) and cfg.data.format != "image_folder":
             raise ValueError(
                 "overfit_batches and use_distributed_sampler=false need data.format=image_folder, "

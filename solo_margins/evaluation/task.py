@@ -22,8 +22,8 @@ from solo_margins.evaluation.features import (
     extract_features,
     view_loader,
 )
-from solo_margins.losses.checks import require_count
-from solo_margins.training.checked_config import check_choice, checked
+from solo_margins.losses.checks import require_choice, require_count
+from solo_margins.training.checked_config import checked
 from solo_margins.training.programs import parsed, pretrained_backbone
 
 # Settings whose values are not interpreted: any character may be part of a path.
@@ -150,7 +150,7 @@ def parse(
     data = values.pop("data", "") or values.get("data.name", "")
     overrides = []
     if data not in ("", "null"):
-        check_choice("data", data, OURS)
+        require_choice("data", data, OURS)
         overrides = [f"data={data}"]
     cfg = resolvers.composed("linear.yaml", overrides)
     for key, value in values.items():

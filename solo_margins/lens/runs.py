@@ -3,7 +3,6 @@
 import csv
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -25,8 +24,6 @@ from solo_margins.losses.margins import FIELDS
 COLOURS = ("#2f81d6", "#f07f1e", "#2ca05a", "#d6404a", "#9a6dd0", "#a2725f", "#e377c2", "#17aec0")
 # Column of metrics.csv to the classifier it belongs to.
 ACCURACIES = {"val_acc1": "online classifier", "val_knn_acc1": "kNN"}
-# Default names of run folders.
-UNNAMED = re.compile(r"run-[0-9a-f]{8}")
 
 
 @dataclass
@@ -104,8 +101,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
     names = [run.described("name") for run in runs]
     for run, name, colour in zip(runs, names, cycle(COLOURS), strict=False):
         run.colour = colour
-        # A unique name from the user says more than a default folder name.
-        if UNNAMED.fullmatch(run.label) and name != "–" and names.count(name) == 1:
+        # A name that nobody chose is that of method, data and variant; the folder's says more.
+        unchosen = "-".join(run.described(key) for key in ("method", "data.name", "variant"))
+        if name not in ("–", unchosen) and names.count(name) == 1:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:

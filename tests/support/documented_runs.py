@@ -191,7 +191,12 @@ class Workshop:
         return self.folder / "outputs" / name / "results.jsonl"
 
     def _filled(self, word, arguments):
-        runs = {"<run>": 0, "<other-run>": 1, "run-fbea07ab": 0, "run-22819171": 1}
+        runs = {
+            "<run>": 0,
+            "<other-run>": 1,
+            "digits-baseline-seed5": 0,
+            "digits-pos_curv-seed5": 1,
+        }
         for name, place in runs.items():
             word = re.sub(rf"(trained_models/mocov3_margin/)?{name}", str(self.runs[place]), word)
         word = word.replace("<checkpoint>", str(self.checkpoint)).replace(",…", "")

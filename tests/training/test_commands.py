@@ -114,7 +114,7 @@ def test_linear_probing_of_a_checkpoint(start, finish, written, linear_config, t
     command = (ROOT / "main_linear.py", *written, "pretrained_feature_extractor=old.ckpt")
     done = finish(start(*command))
     assert done.code == 0, done.err
-    assert "Validation accuracy: " in done.out
+    assert "Linear classifier: " in done.out
     assert "Renamed" in done.err
     assert "encoder.*" in done.err
     assert list(tmp_path.glob("runs/linear/*/*.ckpt"))

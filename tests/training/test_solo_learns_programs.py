@@ -161,6 +161,7 @@ def test_a_run_is_interrupted_continued_reported_and_probed(start, finish, tmp_p
     assert args["method"] == "mocov3_margin"
     accuracies = metrics(run, "val_acc1")
     assert len(accuracies) == 3
+    assert f"Online classifier: {accuracies[-1]:.2f} % (top 1, " in resumed.out
     lens_command(["report", str(run), f"output={tmp_path / 'x.html'}"])
     assert f"{accuracies[-1]:.2f}" in (tmp_path / "x.html").read_text()
 
