@@ -1,5 +1,6 @@
 """The examples run, and the module in them is lightly's own loss where margins are off."""
 
+import inspect
 import re
 import runpy
 import sys
@@ -33,6 +34,28 @@ def test_with_lightly(monkeypatch, capsys, name):
     losses = run(monkeypatch, capsys, name, "--epochs", 1, "--images", 256)
     assert len(losses) == 1
     assert 0 < losses[0] < 10
+
+
+def test_it_takes_lightlys_arguments_in_lightlys_places():
+    lightly = pytest.importorskip("lightly.loss")
+    theirs = inspect.signature(lightly.NTXentLoss).parameters
+    ours = inspect.signature(MarginNTXentLoss).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    assert {name: ours[name].default for name in theirs} == {
+        name: parameter.default for name, parameter in theirs.items()
+    }
+    for size in (0, (0,), (0, 128), [8, 4], (8, 4)):
+        bank = lightly.NTXentLoss(0.5, size).memory_bank
+        shape = tuple(bank.bank.shape) if bank.size[0] else None
+        made = MarginNTXentLoss(0.5, size, True).bank
+        assert (None if made is None else tuple(made.shape)) == shape
+
+
+def test_margins_may_come_second():
+    margins = Margins(positive_scale=2.0)
+    loss = MarginNTXentLoss(0.3, margins)
+    assert (loss.temperature, loss.margins, loss.bank) == (0.3, margins, None)
+    assert repr(loss) == repr(MarginNTXentLoss(0.3, margins=margins))
 
 
 @pytest.mark.parametrize("bank", [0, (32, 16)], ids=["simclr", "moco"])
@@ -87,3 +110,8 @@ def test_more_keys_than_the_bank_holds():
 def test_impossible_sizes_of_the_bank(size):
     with pytest.raises(ValueError, match=r"memory_bank_size must be 0 or \(keys, width\)"):
         MarginNTXentLoss(memory_bank_size=size)
+
+
+def test_vectors_of_another_width_than_the_banks():
+    with pytest.raises(ValueError, match=r"the memory bank must have shape \(K, D\) with D = 4"):
+        MarginNTXentLoss(memory_bank_size=(8, 3))(torch.eye(4), torch.eye(4))

@@ -67,20 +67,24 @@ def query_key(
 
 
 @_either
-def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
+def same_id(
+    z: Tensor, ids: Tensor, spec: ContrastSpec, gathers: bool = True, tile_size: int | None = None
+) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
     (rows,) = geometry.unit_vectors(z)
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, gathers)
     pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
     columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
     return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
 
 
 @_either
-def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
+def queue(
+    query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec, gathers: bool = True
+) -> Tensor:
     """Return the mean loss of queries against their own key and the columns of a queue."""
     rows, keys, columns = geometry.unit_vectors(query, key.detach(), negatives.detach().t())
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, gathers)
     pairs = positives.paired_positives(keys, sum(sizes))
     return contrastive_loss(rows, columns, pairs, spec, len(sizes))
 
