@@ -38,9 +38,8 @@ class RunData(pl.LightningDataModule):
         self.cfg = cfg
         read = FORMATS.get(cfg.data.format)
         if read is None:
-            raise ValueError(
-                f"data.format must be one of {', '.join(FORMATS)}, got {cfg.data.format!r}."
-            )
+            listed = ", ".join(FORMATS)
+            raise ValueError(f"data.format must be one of {listed}, got {cfg.data.format!r}.")
         if _others_choose(cfg) and cfg.data.format != "image_folder":
             raise ValueError(
                 "overfit_batches and use_distributed_sampler=false need data.format=image_folder, "
@@ -98,9 +97,8 @@ def training_images(cfg: DictConfig, pretraining: bool) -> Any:
     fraction = dataset_paths.data_fraction(cfg)
     if fraction is None:
         return images
-    return folders.keep_fraction(
-        images, fraction, PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
-    )
+    seed = PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
+    return folders.keep_fraction(images, fraction, seed)
 
 
 def _printed_views(cfg: DictConfig, build: Any) -> Any:

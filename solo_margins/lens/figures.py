@@ -154,5 +154,5 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
 
 def _shares(histogram: Histogram) -> list[float]:
     """Return the share of each bin in percent, the last one twice to end the line."""
-    shares = [round(100.0 * count / max(1, histogram.total), 3) for count in histogram.counts]
+    shares = [round(100.0 * count / max(1, sum(histogram.counts)), 3) for count in histogram.counts]
     return [*shares, shares[-1]]

@@ -51,7 +51,7 @@ class MarginNTXentLoss(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(memory_bank_size, Margins):
-            memory_bank_size, margins = 0, memory_bank_size
+            margins, memory_bank_size = memory_bank_size, 0
         spec = ContrastSpec(temperature, margins)
         self.temperature, self.margins = spec.temperature, spec.margins
         self.gather_distributed = require_flag("gather_distributed", gather_distributed)
@@ -63,17 +63,17 @@ class MarginNTXentLoss(nn.Module):
     def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
         """Return the loss of two (N, D) batches; row i of one and of the other are positives."""
         require_same_shape("z0", z0, "z1", z1)
-        spec = ContrastSpec(self.temperature, self.margins)
-        sizes = batch_sizes(z0, self.gather_distributed)
+        spec = ContrastSpec(self.temperature, self.margins, gathers=self.gather_distributed)
+        sizes = batch_sizes(z0, spec.gathers)
         if self.bank is not None:
             require_width("the memory bank", self.bank, "KD", "z0", z0)
-            loss = forms.queue(z0, z1, self.bank.t(), spec, self.gather_distributed)
+            loss = forms.queue(z0, z1, self.bank.t(), spec)
             if z0.requires_grad:
                 self._remember(gather(z1.detach(), sizes))
             return loss
         own = own_rows(sizes)
         ids = torch.arange(own.start, own.stop, device=z0.device).repeat(2)
-        return forms.same_id(torch.cat([z0, z1]), ids, spec, self.gather_distributed)
+        return forms.same_id(torch.cat([z0, z1]), ids, spec)
 
     @torch.no_grad()
     def _remember(self, keys: Tensor) -> None:
@@ -88,12 +88,9 @@ class MarginNTXentLoss(nn.Module):
         self.position = (self.position + len(keys)) % len(bank)
 
     def extra_repr(self) -> str:
-        """Return the settings, shown when the module is printed."""
+        """Return the arguments, shown when the module is printed."""
         size = 0 if self.bank is None else tuple(self.bank.shape)
-        return (
-            f"temperature={self.temperature}, memory_bank_size={size}, "
-            f"gather_distributed={self.gather_distributed}, margins={self.margins}"
-        )
+        return f"{self.temperature}, {size}, {self.gather_distributed}, {self.margins}"
 
 
 def _bank_shape(size: int | Sequence[int]) -> tuple[int, ...]:
@@ -103,7 +100,6 @@ def _bank_shape(size: int | Sequence[int]) -> tuple[int, ...]:
     if shape[:1] == (0,) and len(shape) <= 2:
         return ()
     if len(shape) != 2 or not all(isinstance(length, int) and length > 0 for length in shape):
-        raise ValueError(
-            f"memory_bank_size must be 0 or (keys, width), such as (4096, 128), got {size!r}"
-        )
+        allowed = "0 or (keys, width), such as (4096, 128)"
+        raise ValueError(f"memory_bank_size must be {allowed}, got {size!r}")
     return shape

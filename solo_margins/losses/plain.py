@@ -150,7 +150,7 @@ def query_key(
     Keys of other ranks are gathered without gradient, unless it is asked for.
     """
     rows, columns = _directions(query, key)
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     columns = gather(columns, sizes, with_gradient)
     number = torch.arange(len(columns), device=rows.device)
     is_positive = number[own_rows(sizes)].unsqueeze(1) == number
@@ -158,13 +158,10 @@ def query_key(
     return total * (len(sizes) / sum(sizes))
 
 
-def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, gathers: bool = True) -> Tensor:
-    """Return the mean loss of rows against all other rows; those with the same id are positives.
-
-    Rows of other ranks are gathered with gradient, unless ``gathers`` is False.
-    """
+def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
+    """Return the mean loss of rows against all other rows; those with the same id are positives."""
     (rows,) = _directions(z)
-    sizes = batch_sizes(rows, gathers)
+    sizes = batch_sizes(rows, spec.gathers)
     columns, every = gather(rows, sizes, with_gradient=True), gather(ids, sizes)
     same = every.unsqueeze(1) == every
     is_positive = same & ~torch.eye(len(same), dtype=torch.bool, device=z.device)
@@ -173,16 +170,10 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, gathers: bool = True) ->
     return total * len(sizes) / is_positive.any(dim=1).sum().clamp_min(1)
 
 
-def queue(
-    query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec, gathers: bool = True
-) -> Tensor:
-    """Return the mean loss of queries against their own key and the columns of a queue.
-
-    By the sizes of all batches the mean over ranks is that over all queries, unless ``gathers`` is
-    False.
-    """
+def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
+    """Return the mean loss of queries against their own key and the columns of a queue."""
     rows, keys, others = _directions(query, key.detach(), negatives.detach().t())
-    sizes = batch_sizes(rows, gathers)
+    sizes = batch_sizes(rows, spec.gathers)
     shape = (len(rows), len(rows) + len(others))
     is_positive = torch.eye(*shape, dtype=torch.bool, device=rows.device)
     is_negative = (torch.arange(shape[1], device=rows.device) >= len(rows)).expand(shape)

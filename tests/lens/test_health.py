@@ -298,7 +298,7 @@ def test_runs_without_records_are_refused(arguments, message, capsys):
 
 
 def test_a_half_written_file_is_read_as_far_as_it_goes(tmp_path, capsys):
-    path = write_lens(tmp_path, lasting(q=0.6)).path
+    path = write_lens(tmp_path, lasting(q=0.6))
     path.write_text(path.read_text() + '{"kind": "obs')
     assert advise([str(tmp_path)]).startswith("Q is 0.60")
     assert "half-written" in capsys.readouterr().err
