@@ -2,7 +2,6 @@
 
 pip install lightly
 python examples/lightly_moco.py --epochs 2 --lens outputs/moco
-python -m solo_margins.lens report outputs/moco
 """
 
 import copy

@@ -2,7 +2,6 @@
 
 pip install lightly
 python examples/lightly_simclr.py --epochs 2 --lens outputs/simclr
-python -m solo_margins.lens report outputs/simclr
 """
 
 import torch

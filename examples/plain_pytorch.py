@@ -1,7 +1,6 @@
 """SimCLR with margins in a plain PyTorch loop, on scikit-learn's digits.
 
 python examples/plain_pytorch.py --epochs 10 --lens outputs/plain
-python -m solo_margins.lens report outputs/plain
 """
 
 import argparse

@@ -2,7 +2,6 @@
 
 pip install stable-pretraining
 python examples/stable_pretraining_simclr.py --epochs 2 --lens outputs/stable
-python -m solo_margins.lens report outputs/stable
 """
 
 import argparse

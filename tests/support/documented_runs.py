@@ -25,6 +25,7 @@ NOT_RUN = {
     r"^mkdocs ": "tests/test_site.py builds the site",
     r"^source ": "activates the environment that scripts/environment.sh makes",
     r"^python -m solo_margins\.run$": "names no whole command",
+    r"stable_pretraining": "tests/test_examples.py runs it in its own environment",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
