@@ -95,9 +95,8 @@ def training_images(cfg: DictConfig, pretraining: bool) -> Any:
     fraction = dataset_paths.data_fraction(cfg)
     if fraction is None:
         return images
-    return folders.keep_fraction(
-        images, fraction, PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
-    )
+    seed = PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
+    return folders.keep_fraction(images, fraction, seed)
 
 
 def _printed_views(cfg: DictConfig, build: Any) -> Any:
@@ -139,11 +138,9 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
             "from torchvision's files: use data.format=image_folder."
         )
     kept = images.indices if isinstance(images, Subset) else range(len(files))
-    augment = (
-        partial(dali.views, cfg)
-        if pretraining
-        else partial(dali.classifier_crops, classifier_spec(cfg))
-    )
+    augment: Any = partial(dali.views, cfg)
+    if not pretraining:
+        augment = partial(dali.classifier_crops, classifier_spec(cfg))
     return dali.DALIBatches(
         [files.samples[index] for index in kept],
         augment,
@@ -188,10 +185,8 @@ def _refuse_too_few(images: int, cfg: DictConfig) -> None:
 
 def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
     """Return the validation batches, None where a pretraining configuration has none."""
-    has_images = (
-        setting(cfg, "data.val_path") is not None
-        or cfg.data.dataset in dataset_paths.TORCHVISION_FILES
-    )
+    is_named = cfg.data.dataset in dataset_paths.TORCHVISION_FILES
+    has_images = is_named or setting(cfg, "data.val_path") is not None
     if pretraining and (cfg.data.no_labels or not has_images):
         return None
     images = _stored_images(cfg, "val_path", pretraining=False)
@@ -229,10 +224,8 @@ def _opened_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
         root = dataset_paths.path_setting(cfg, key) or train
         download = setting(cfg, "data.download")
         return folders.torchvision_files(cfg.data.dataset, root, split, download=download)
-    train, unlabelled = (
-        dataset_paths.existing_folder(cfg, "train_path"),
-        dataset_paths.unlabelled_folder(cfg),
-    )
+    train = dataset_paths.existing_folder(cfg, "train_path")
+    unlabelled = dataset_paths.unlabelled_folder(cfg)
     if pretraining and cfg.data.no_labels:
         samples = folders.unlabelled_files(train)
     else:

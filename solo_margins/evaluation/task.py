@@ -82,9 +82,8 @@ class Task:
 
             view = batch_views.classifier_views(spec)[which]
             device = choose_device(self.device)
-            loader = tensors.view_loader(
-                tensors.TensorViews(images, view, number, seed, device), size
-            )
+            of_batches = tensors.TensorViews(images, view, number, seed, device)
+            loader = tensors.view_loader(of_batches, size)
         else:
             views = Views(images, spec.transforms()[which], number, seed)
             loader = view_loader(views, size, self.cfg.data.num_workers)
@@ -140,10 +139,8 @@ def parse(
     for argument in arguments:
         key, is_setting, value = argument.partition("=")
         if not is_setting or key not in known:
-            raise ValueError(
-                f"{argument!r} is not a setting of the form key=value: "
-                f"the keys are {', '.join(known)}."
-            )
+            words = "is not a setting of the form key=value: the keys are"
+            raise ValueError(f"{argument!r} {words} {', '.join(known)}.")
         values["data.fraction" if key == "label_fraction" else key] = value
     if values.get(PATHS[0], "null") in ("", "null"):
         raise ValueError("Name what to evaluate: pretrained_feature_extractor=<checkpoint>.")

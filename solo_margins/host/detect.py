@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -135,9 +135,11 @@ def version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a result depends on."""
+    """Return the versions of what a result depends on, as far as it is installed."""
     import solo_margins
 
-    own = {"solo_margins": solo_margins.__version__, "solo-learn": version()}
-    libraries = {name: metadata.version(name) for name in ("torch", "lightning")}
-    return {**own, **libraries, "python": platform.python_version()}
+    known = {"solo_margins": solo_margins.__version__, "python": platform.python_version()}
+    for name in ("solo-learn", "torch", "lightning"):
+        with suppress(HostNotFoundError, metadata.PackageNotFoundError):
+            known[name] = version() if name == "solo-learn" else metadata.version(name)
+    return known

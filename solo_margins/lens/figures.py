@@ -143,10 +143,8 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
             shade = {"fillcolor": run.colour, "opacity": 0.12, "line_width": 0}
             figure.add_vrect(*band, row=len(panels), col=1, **shade)
     figure.update_yaxes(title="share, %", rangemode="tozero")
-    moves = [
-        {"label": str(step), "method": "restyle", "args": [{"y": of_step}]}
-        for step, of_step in shares.items()
-    ]
+    restyles = ((str(step), [{"y": of_step}]) for step, of_step in shares.items())
+    moves = [{"label": label, "method": "restyle", "args": args} for label, args in restyles]
     slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
     height = 230 * len(panels) + 110
     return figure.update_layout(template="none", height=height, sliders=[slider])
@@ -154,5 +152,5 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
 
 def _shares(histogram: Histogram) -> list[float]:
     """Return the share of each bin in percent, the last one twice to end the line."""
-    shares = [round(100.0 * count / max(1, histogram.total), 3) for count in histogram.counts]
+    shares = [round(100.0 * count / max(1, sum(histogram.counts)), 3) for count in histogram.counts]
     return [*shares, shares[-1]]

@@ -130,14 +130,16 @@ def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:
     try:
         args: Any = read_settings(folder)
         settings = run.lens.header.get("settings") if args is None else OmegaConf.to_container(args)
-        if settings and isinstance(settings, dict):
+        if isinstance(settings, dict):
             run.settings = flattened(settings)
         else:
             notes.append(f"{folder} has no args.json: its settings are unknown.")
     except Exception as reason:
         # OmegaConf raises its own errors for bad interpolations and keys.
         notes.append(f"The settings of {folder} are unknown: {one_line(reason)}")
-    run.accuracies = logged_accuracies(folder, notes)
+    # Whoever has no configuration logs accuracies elsewhere, if at all.
+    is_ours = run.lens.header.get("settings") != {}
+    run.accuracies = logged_accuracies(folder, notes if is_ours else [])
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
@@ -159,9 +161,7 @@ def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, flo
         notes: receives a message about everything missing or unreadable.
     """
     # By length first: version_10 comes after version_2.
-    files = sorted(
-        folder.glob("logs/version_*/metrics.csv"), key=lambda file: (len(str(file)), file)
-    )
+    files = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda one: (len(str(one)), one))
     if not files:
         notes.append(f"{folder} has no logs/version_*/metrics.csv: its accuracies are unknown.")
     joined: dict[str, dict[int, float]] = {}
@@ -199,12 +199,11 @@ def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:
         >>> flattened({"optimizer": {"lr": 0.1}, "augmentations": [{"crop_size": 32}]})
         {'optimizer.lr': 0.1, 'augmentations[0].crop_size': 32}
     """
-    if isinstance(settings, dict) and settings:
+    if isinstance(settings, dict) and (settings or not prefix):
         items = {f"{prefix}.{key}" if prefix else str(key): settings[key] for key in settings}
     elif isinstance(settings, list) and any(isinstance(value, (dict, list)) for value in settings):
         items = {f"{prefix}[{number}]": value for number, value in enumerate(settings)}
     else:
         return {prefix: settings}
-    return {
-        name: value for key, part in items.items() for name, value in flattened(part, key).items()
-    }
+    parts = [flattened(part, key) for key, part in items.items()]
+    return {name: value for part in parts for name, value in part.items()}

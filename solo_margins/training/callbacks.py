@@ -56,12 +56,9 @@ def run_callbacks(module: Any) -> list[Any]:
     if is_our_method or is_our_recipe:
         # It comes first of those that act on a batch: it stops before anybody sees the next one.
         callbacks.append(InterruptGuard())
-        callbacks.append(
-            # A method may be built from a few settings and given to any trainer.
-            NonFiniteGuard(
-                read(cfg, "numerics", GuardSettings), setting(cfg, "checkpoint.enabled", False)
-            )
-        )
+        # A method may be built from a few settings and given to any trainer.
+        saves_state = setting(cfg, "checkpoint.enabled", False)
+        callbacks.append(NonFiniteGuard(read(cfg, "numerics", GuardSettings), saves_state))
         if any(isinstance(callback, Checkpointer) for callback in trainer.callbacks):
             callbacks.append(RunCheckpointer(cfg))
     if is_our_recipe:
@@ -72,9 +69,9 @@ def run_callbacks(module: Any) -> list[Any]:
     if is_our_method or is_our_recipe or setting(cfg, "lens.enabled") is True:
         settings = read(cfg, "lens", LensSettings)
         if settings.enabled:
-            from solo_margins.lens.callback import Lens
+            from solo_margins.lens import Lens
 
-            callbacks.append(Lens(settings))
+            callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
     if callbacks:
         show_warnings()
     present = {type(callback) for callback in trainer.callbacks}

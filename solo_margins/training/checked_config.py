@@ -108,9 +108,8 @@ def _complete_probe(cfg: DictConfig) -> None:
     complete_image_spec(cfg)
     _check_paths(cfg, "train_path", "val_path")
     if setting(cfg, "auto_augment") and cfg.data.format != "image_folder":
-        raise ValueError(
-            f"auto_augment=true needs data.format=image_folder, got {cfg.data.format}."
-        )
+        needed = "data.format=image_folder"
+        raise ValueError(f"auto_augment=true needs {needed}, got {cfg.data.format}.")
 
 
 def _fill(cfg: DictConfig, key: str, value: Any) -> None:

@@ -187,9 +187,8 @@ def chosen_name(cfg: DictConfig) -> str | None:
     if name is None:
         return None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", str(name)):
-        raise ValueError(
-            f"run_id names a folder: letters, digits and _ . - are allowed, got {str(name)!r}."
-        )
+        allowed = "letters, digits and _ . - are allowed"
+        raise ValueError(f"run_id names a folder: {allowed}, got {str(name)!r}.")
     return str(name)
 
 

@@ -154,9 +154,7 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
     """Return every setting of the configuration that is an argument of Lightning's trainer."""
     known = inspect.signature(pl.Trainer.__init__).parameters
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    arguments = {
-        name: settings[name] for name in known if name in settings and name not in RESERVED
-    }
+    arguments = {key: settings[key] for key in known if key in settings and key not in RESERVED}
     if arguments.get("log_every_n_steps") is None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)

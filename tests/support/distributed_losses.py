@@ -1,11 +1,17 @@
 """What each process computes in the test of losses over several processes."""
 
 from dataclasses import replace
+from itertools import product
 
 import torch
 from loss_calls import FORMS, Settings, vectors
 
-from solo_margins.losses import AlignedTemperature, Margins, distance_polarization_with_count
+from solo_margins.losses import (
+    AlignedTemperature,
+    MarginNTXentLoss,
+    Margins,
+    distance_polarization_with_count,
+)
 
 ROWS, WIDTH, OUT = 12, 6, 5
 CASES = [
@@ -49,3 +55,30 @@ def _numbers(name, loss, first, second, settings):
     # In direction of fixed vectors, because a norm is not additive over ranks.
     (second_gradient,) = torch.autograd.grad((by_rows * z.detach().roll(1, 1)).sum(), weights)
     return [value.item(), *gradient.flatten().tolist(), *second_gradient.flatten().tolist()]
+
+
+def beside_lightly(rank):
+    """Return what lightly's module and ours compute, by the size of the bank and who is gathered.
+
+    Both are lists: losses and gradients of three steps, and at the end the memory bank.
+    """
+    from lightly.loss import NTXentLoss
+
+    mine = slice(4 * rank, 4 * rank + 4)
+    found = {}
+    for bank, gathers in product([0, (16, OUT)], [False, True]):
+        for kind in (NTXentLoss, MarginNTXentLoss):
+            torch.manual_seed(0)
+            criterion = kind(0.3, bank, gathers)
+            numbers = found.setdefault((bank, gathers), [])
+            numbers.append([])
+            for step in range(3):
+                weights = vectors(WIDTH, 3, OUT).requires_grad_()
+                query, key = (vectors(8, seed, WIDTH)[mine] @ weights for seed in (step, step + 3))
+                loss = criterion(query.float(), (key.detach() if bank else key).float())
+                (gradient,) = torch.autograd.grad(loss, weights)
+                numbers[-1] += [loss.item(), *gradient.flatten().tolist()]
+            if bank:
+                keys = getattr(criterion, "memory_bank", criterion).bank
+                numbers[-1] += keys.flatten().tolist()
+    return found

@@ -27,6 +27,7 @@ NOT_RUN = {
     r"^source ": "activates the environment that scripts/environment.sh makes",
     r"^python -m solo_margins\.run$": "names no whole command",
     r"scripts/execute_notebook\.py": "tests/test_tour.py executes the notebook, not in place",
+    r"stable_pretraining": "tests/test_examples.py runs it in its own environment",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
