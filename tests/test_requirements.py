@@ -11,7 +11,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import solo_margins
-from solo_margins.host import TRAINING_PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 # Modules whose names are not those of the distributions that bring them.
@@ -113,11 +112,6 @@ def test_extras_name_what_is_imported(place, extras):
         if name not in names(*extras) | OF_ONE_EXAMPLE
     }
     assert not missing
-
-
-def test_a_missing_package_for_training_is_known_as_one():
-    known = {canonicalize_name(DISTRIBUTIONS.get(name, name)) for name in TRAINING_PACKAGES}
-    assert known == names("train")
 
 
 def pins(file):

@@ -5,6 +5,7 @@ import importlib.util
 import platform
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
@@ -85,7 +86,36 @@ HOW_TO_INSTALL = """clone https://github.com/vturrisi/solo-learn and install it,
 
 
 class HostNotFoundError(ImportError):
-    """solo-learn is not installed, or the package named ``solo`` is another project."""
+    """solo-learn is not installed, or the package named ``solo`` is another project or a fork."""
+
+
+def does_not_fit(reason: object) -> HostNotFoundError:
+    """Return an error of one sentence for a solo-learn that lacks what is used here."""
+    return HostNotFoundError(
+        f"The solo-learn in {host_folder()} does not fit solo-margins: {reason}. Known to work are "
+        "solo-learn's repository (1.0.6, since December 2023) and its release 1.0.2."
+    )
+
+
+def refusal(error: BaseException, *mendable: type[Exception]) -> Exception | None:
+    """Return an error that Hydra prints as one sentence, None where there is no sentence.
+
+    Args:
+        error: of a method of ours, on a solo-learn that may be rewritten.
+        mendable: kinds of errors whose message is such a sentence.
+    """
+    from hydra.errors import CompactHydraException
+
+    names = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # Where torch looks an attribute up is not where it was asked for.
+    place = [name for name in names if not name.startswith("torch.")][-1]
+    kind = type("MethodRefused", (ValueError, CompactHydraException), {})
+    if isinstance(error, mendable):
+        return kind(str(error))
+    is_ours = place.startswith(("solo_margins.methods", "solo_margins.registry"))
+    if is_ours and isinstance(error, (AttributeError, KeyError, TypeError)):
+        return kind(str(does_not_fit(f"{place} meets {type(error).__name__}: {error}")))
+    return None
 
 
 def host_folder() -> Path:
@@ -110,7 +140,7 @@ def form() -> Form:
         HostNotFoundError: no solo-learn is installed.
     """
     folder = host_folder()
-    if (folder / "backbones").is_dir() and (folder / "utils" / "lr_scheduler.py").is_file():
+    if (folder / "methods").is_dir() and (folder / "backbones").is_dir():
         return "main"
     if (folder / "methods" / "base.py").is_file() and (folder / "utils" / "lars.py").is_file():
         return "pypi"

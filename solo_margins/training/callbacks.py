@@ -36,6 +36,9 @@ def run_callbacks(module: Any) -> list[Any]:
     A run is ours if its method is one of ours or its configuration is composed from ours, which has
     ``run_id``. Any other run of solo-learn's stays as it is, unless it asks for the lens.
     """
+    if not hasattr(module, "cfg"):
+        # A module of a fork.
+        return []
     cfg, trainer = module.cfg, module.trainer
     is_our_method = isinstance(module, MarginMethod)
     is_our_recipe = "run_id" in cfg
