@@ -55,7 +55,7 @@ class Method:
         except Exception as error:
             from solo_margins.host.detect import refusal
 
-            if refused := refusal(error, ValueError, ImportError):
+            if refused := refusal(error):
                 raise refused from error
             raise
 

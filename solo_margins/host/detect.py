@@ -97,25 +97,23 @@ def does_not_fit(reason: object) -> HostNotFoundError:
     )
 
 
-def refusal(error: BaseException, *mendable: type[Exception]) -> Exception | None:
-    """Return an error that Hydra prints as one sentence, None where there is no sentence.
+def refusal(error: BaseException) -> Exception | None:
+    """Return an error that Hydra prints as one sentence for what a method of ours has met.
 
-    Args:
-        error: of a method of ours, on a solo-learn that may be rewritten.
-        mendable: kinds of errors whose message is such a sentence.
+    That is a setting which we refuse, or what a fork of solo-learn takes or returns otherwise.
+    Returns None for any other error.
     """
     from hydra.errors import CompactHydraException
 
     names = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
     # Where torch looks an attribute up is not where it was asked for.
     place = [name for name in names if not name.startswith("torch.")][-1]
-    kind = type("MethodRefused", (ValueError, CompactHydraException), {})
-    if isinstance(error, mendable):
-        return kind(str(error))
-    is_ours = place.startswith(("solo_margins.methods", "solo_margins.registry"))
-    if is_ours and isinstance(error, (AttributeError, KeyError, TypeError)):
-        return kind(str(does_not_fit(f"{place} meets {type(error).__name__}: {error}")))
-    return None
+    # Where methods of ours read their settings and call solo-learn.
+    is_ours = re.match(r"solo_margins\.(config|host|losses|methods|registry)\b", place)
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        error = does_not_fit(f"{place} meets {type(error).__name__}: {error}")
+    refused = type("MethodRefused", (ValueError, CompactHydraException), {})(str(error))
+    return refused if is_ours and isinstance(error, (ValueError, ImportError)) else None
 
 
 def host_folder() -> Path:

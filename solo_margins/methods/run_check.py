@@ -7,7 +7,7 @@ from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.cli import TrainingStopped
+from solo_margins.cli import SetupError, TrainingStopped
 from solo_margins.config import setting
 from solo_margins.host.changes import left_out
 from solo_margins.host.detect import refusal
@@ -137,8 +137,9 @@ class MarginRunCheck(pl.Callback):
         self.is_checked = True
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Say in one sentence what the first step misses in a fork's step that it is built on."""
-        if not self.is_checked and (refused := refusal(exception)):
+        """Say in one sentence what is wrong with the run, or with a fork's step, at the start."""
+        is_known = self.is_checked or isinstance(exception, SetupError)
+        if not is_known and (refused := refusal(exception)):
             raise refused from exception
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
