@@ -143,9 +143,9 @@ class Lens(Callback):
     def _observe(self, model: Any, captured: Any, epoch: float) -> str | None:
         """Measure, write and log; return the text of a new warning of collapse."""
         polarization = model.polarization if getattr(model, "is_polarized", False) else None
-        self._band = polarization and (polarization.lower, polarization.upper)
+        band = polarization and (polarization.lower, polarization.upper)
         views = getattr(model, "num_crops", 2)
-        seen = self.last = measure(captured, self._band, views, self._step, epoch)
+        seen = self.last = measure(captured, band, views, self._step, epoch)
         if not captured.compared and not self.observations:
             log.warning("Lens: no loss compares cosines, so that only features are measured.")
         self.observations += 1
@@ -187,14 +187,6 @@ class Lens(Callback):
         self._in_lightning.close()
         trainer.should_stop = trainer.should_stop or self.stopped is not None
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Draw the last observation for loggers that store images."""
-        if self.last is not None:
-            began = time.perf_counter()
-            log_figure(trainer.loggers, self.last, self._band)
-            self.last = None
-            self.seconds += time.perf_counter() - began
-
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Print the time that the lens took."""
         self.finish()
@@ -204,52 +196,19 @@ class Lens(Callback):
         self._in_lightning.__exit__(type(exception), exception, exception.__traceback__)
 
 
-# What loggers get: numbers, histograms, a figure.
-
-
-def _kind(logger: Any) -> str:
-    """Return the kind of a logger without importing packages that may be missing."""
-    names = [base.__name__ for base in type(logger).__mro__]
-    return next((name for name in names if name in ("TensorBoardLogger", "WandbLogger")), "")
-
-
 def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
     """Log all numbers to every logger, and histograms to TensorBoard and Weights & Biases."""
     for logger in loggers:
-        kind, logged = _kind(logger), {f"lens/{name}": v for name, v in seen.scalars.items()}
+        # By name: their packages may be missing.
+        kinds = {base.__name__ for base in type(logger).__mro__}
+        logged = {f"lens/{name}": value for name, value in seen.scalars.items()}
         for name, histogram in seen.histograms.items():
             counts, edges = numpy.array(histogram.counts), numpy.array(histogram.edges)
-            if kind == "TensorBoardLogger":
+            if "TensorBoardLogger" in kinds:
                 values = numpy.repeat((edges[:-1] + edges[1:]) / 2, counts)
                 logger.experiment.add_histogram(f"lens/{name}", values, seen.step, bins=edges)
-            elif kind == "WandbLogger":
+            elif "WandbLogger" in kinds:
                 import wandb
 
                 logged[f"lens/{name}_histogram"] = wandb.Histogram(np_histogram=(counts, edges))
         logger.log_metrics({**logged, "epoch": int(seen.epoch)}, step=seen.step)
-
-
-def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> None:
-    """Draw the histograms for loggers that store images, if matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        return
-    for logger in filter(_kind, loggers):
-        figure: Any = Figure(figsize=(10, 3), layout="tight")
-        figure.suptitle(f"step {seen.step}")
-        axes = figure.subplots(1, len(records.HISTOGRAMS))
-        for axis, (title, names, _, unit) in zip(axes, records.HISTOGRAMS, strict=True):
-            axis.set(xlabel=title, ylabel="share")
-            for histogram in (seen.histograms[name] for name in names if name in seen.histograms):
-                shares = numpy.array(histogram.counts) / max(1, sum(histogram.counts))
-                axis.stairs(shares, unit * numpy.array(histogram.edges), fill=True, alpha=0.5)
-        if band is not None:
-            axes[-1].axvspan(*band, alpha=0.2)
-        if _kind(logger) == "TensorBoardLogger":
-            logger.experiment.add_figure("lens/angles", figure, global_step=seen.step)
-        else:
-            import matplotlib.pyplot  # noqa: F401 - wandb looks it up without importing it
-            import wandb
-
-            logger.log_metrics({"lens/angles": wandb.Image(figure)}, step=seen.step)

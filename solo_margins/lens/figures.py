@@ -13,7 +13,7 @@ from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 from solo_margins.lens import curves
-from solo_margins.lens.records import HISTOGRAMS, Histogram
+from solo_margins.lens.records import Histogram
 from solo_margins.lens.runs import ReportedRun
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import ContrastSpec
@@ -23,6 +23,13 @@ MOST_STEPS = 120  # of the slider
 FEW_POINTS = 25  # of a line with markers
 Point = tuple[float, float]
 ANGLES, PROBABILITIES = curves.ANGLES[::2], curves.PROBABILITIES[:-1:2]
+
+# Plots of histograms: title, quantities, end of the axis, factor of its unit.
+HISTOGRAMS = (
+    ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
+    ("probability q of the positives", ("q",), 1, 1.0),
+    ("pairwise distances (1 − cos θ) / 2", ("distance",), 1, 1.0),
+)
 
 
 def sections(runs: Sequence[ReportedRun]) -> dict[str, dict[str, Any]]:

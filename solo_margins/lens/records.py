@@ -34,12 +34,6 @@ from solo_margins.files import append_line, complete_file, read_lines
 FILE = "lens.jsonl"  # in the run's folder
 # Numbers that JSON does not have, as Python writes them, and what is written instead.
 CONSTANTS = {"NaN": None, "Infinity": "inf", "-Infinity": "-inf"}
-# Plots of histograms: title, quantities, end of the axis, factor of its unit.
-HISTOGRAMS = (
-    ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
-    ("probability q of the positives", ("q",), 1, 1.0),
-    ("pairwise distances (1 − cos θ) / 2", ("distance",), 1, 1.0),
-)
 
 
 @dataclass(frozen=True)

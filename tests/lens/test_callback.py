@@ -230,7 +230,7 @@ def test_a_collapse_stops_where_that_is_wanted(settings):
     assert ".ckpt" in str(e.value)
 
 
-def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
+def test_tensorboard_gets_numbers_and_histograms(settings):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
@@ -248,8 +248,6 @@ def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
     shown = events.Histograms("lens/q")[0].histogram_value
     assert shown.num == sum(shown.bucket) == sum(seen.counts)
     assert max(shown.bucket) == max(seen.counts)
-    pytest.importorskip("matplotlib")
-    assert "lens/angles" in tags["images"]
 
 
 def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
@@ -258,5 +256,5 @@ def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
     offline = ["wandb.enabled=true", "wandb.offline=true", "wandb.project=p", "wandb.entity=null"]
     done = training.pretrain(settings(*offline))
     wandb.finish()
-    written = [p.name for p in (done.folder / "wandb").rglob("*")]
-    assert any("angles" in name and name.endswith(".png") for name in written)
+    [written] = (done.folder / "wandb").rglob("*.wandb")
+    assert b"lens/q_histogram" in written.read_bytes()
