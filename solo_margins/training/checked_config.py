@@ -168,9 +168,9 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     require(cfg, "backbone.name", "data.dataset", "optimizer.name", "optimizer.batch_size")
     require(cfg, "optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs")
     backbone_constructor(str(cfg.backbone.name))
-    require_choice("optimizer.name", cfg.optimizer.name, model._OPTIMIZERS)
-    require_choice("scheduler.name", cfg.scheduler.name, model._SCHEDULERS)
-    require_choice("data.dataset", cfg.data.dataset, NATIVE_SIZE)
+    require_choice("optimizer.name", cfg.optimizer.name, sorted(model._OPTIMIZERS))
+    require_choice("scheduler.name", cfg.scheduler.name, sorted(model._SCHEDULERS))
+    require_choice("data.dataset", cfg.data.dataset, sorted(NATIVE_SIZE))
     known_settings("loggers", setting(cfg, "loggers"), KNOWN_LOGGERS)
 
 
