@@ -155,9 +155,7 @@ def epoch(machine: Machine) -> Findings:
     if not machine.has_gpu:
         sizes += [*bench_step.SMALL_NETWORK, "optimizer.batch_size=32"]
     if images is None:
-        note = (
-            "Images made on the spot, as many and as large as CIFAR-10's: accuracies mean nothing."
-        )
+        note = "Images made on the spot, of CIFAR-10's number and size: accuracies mean nothing."
         images = machine.scratch / "cifar10"
         with complete_folder(images) as unfinished:
             for split, number in (("train", CIFAR_TRAIN), ("test", CIFAR_TEST)):
@@ -165,7 +163,7 @@ def epoch(machine: Machine) -> Findings:
                 bench_data.made_up_photographs(unfinished / split, number, 32, classes=10)
     if not machine.has_gpu:
         sizes.append("limit_train_batches=6")
-        note += " A small network and few images, because this is the form for CPUs."
+        note += " The form for CPUs: a small network, and few images."
     findings = Findings(note=f"mocov3_margin, data=cifar10. {note}")
     for precision in ("32-true", "16-mixed", "bf16-mixed") if machine.has_gpu else ("32-true",):
         print(f"epoch, {precision}", flush=True)
