@@ -25,8 +25,8 @@ changes.apply(repairs.load())
 
 # The table of methods; a fork may have renamed it, or moved it to another module.
 _modules = [module for name, module in sys.modules.items() if name.startswith("solo.methods")]
-_tables = [x for module in _modules for x in vars(module).values() if isinstance(x, dict)]
-METHODS = next((table for table in _tables if BaseMethod in table.values()), None)
+_tables = [x for module in filter(None, _modules) for x in vars(module).values()]
+METHODS = next((x for x in _tables if isinstance(x, dict) and BaseMethod in x.values()), None)
 if METHODS is None:
     raise ImportError("solo.methods has no table METHODS", name="solo.methods")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from solo_margins.cli import SetupError, TrainingInterrupted
+from solo_margins.cli import SetupError, TrainingInterrupted, user_errors
 from solo_margins.host.detect import quick_imports
 
 if TYPE_CHECKING:
@@ -54,6 +54,6 @@ def linear(cfg: DictConfig) -> Run:
 
 
 def _programs() -> Any:
-    with quick_imports():
+    with user_errors(), quick_imports():
         from solo_margins.training import programs
     return programs

@@ -32,6 +32,7 @@ NOT_RUN = {
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
     r" --device gpu": "needs a GPU",
+    r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"scripts/hold_out\.py|reproduce (tune|main) ": "tests/scripts/reproduce/test_protocol.py does",
 }
 """Commands that are not executed, and why. Their settings are composed all the same."""

@@ -169,6 +169,10 @@ def with_other_parameters(fork):
     edit(fork, r"(?m)^        self\.cfg: .*", "        self.settings = cfg", "solo/methods/base.py")
 
 
+def as_it_is(fork):
+    pass
+
+
 def with_our_name(fork):
     place = "solo/methods/__init__.py"
     edit(fork, r'"simclr": SimCLR,', '"simclr": SimCLR, "mocov3_margin": SimCLR,', place)
@@ -204,13 +208,13 @@ def forked(tmp_path_factory):
 def fork(forked, own, tmp_path):
     """Run a method in main_pretrain.py of a fork, by the name of its edit."""
 
-    def run(change, method):
+    def run(change, method, *others):
         place = tmp_path / f"{change.__name__}-{method}"
         shutil.copytree(PROGRAMS / "solo", place / "solo", ignore=shutil.ignore_patterns("*cache*"))
         shutil.copy(PRETRAIN, place)
         change(place)
         # A list of devices is for solo-learn with our repairs.
-        words = [*own, f"method={method}", "devices='1'", "limit_train_batches=1"]
+        words = [*own, f"method={method}", "devices='1'", "limit_train_batches=1", *others]
         return forked.run([place / PRETRAIN.name, *words], tmp_path, seconds=240)
 
     return run
@@ -237,6 +241,29 @@ def test_methods_of_a_fork_run_without_a_word_of_ours(fork, change):
         code, printed = fork(change, method)
         assert code == 0, printed
         assert not re.search("solo.margins", printed)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("+method_kwargs.margins.angular=7", "method_kwargs.margins.angular must be a number in"),
+        ("+method_kwargs.typo=1", "method_kwargs of method=mocov3_margin has no setting 'typo'"),
+        ("+variant=pos", "variant=pos is an option of --config-name mocov3_margin.yaml"),
+        ("optimizer.batch_size=64", "Nothing was trained: optimizer.batch_size=64 exceeds"),
+    ],
+)
+def test_a_wrong_setting_ends_with_one_sentence(fork, setting, sentence):
+    code, printed = fork(as_it_is, "mocov3_margin", setting)
+    assert code == 1
+    assert "Traceback" not in printed
+    assert len([line for line in printed.splitlines() if line.startswith(sentence)]) == 1
+
+
+def test_our_configuration_is_refused_where_a_fork_has_the_name(fork):
+    code, printed = fork(with_our_name, "mocov3_margin", "--config-name=mocov3_margin.yaml")
+    assert code == 1
+    assert "Traceback" not in printed
+    assert "\nError: The method name 'mocov3_margin' is already taken by solo.methods" in printed
 
 
 def test_a_renamed_table_of_methods_is_found(fork):
