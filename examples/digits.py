@@ -14,6 +14,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from solo_margins.lens import Lens
+
 
 def views(number: int, batch_size: int = 128) -> DataLoader[list[Tensor]]:
     """Return batches of two views of the first digits."""
@@ -34,15 +36,19 @@ def train(model: nn.Module, loss_of: Callable[[Tensor, Tensor], Tensor], descrip
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=512, help="of the 1797 digits")
+    parser.add_argument("--lens", default="outputs/lightly", help="folder for what the lens sees")
     arguments = parser.parse_args()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.06)
+    lens = Lens(arguments.lens, every=2)
     for epoch in range(arguments.epochs):
         total = 0.0
         loader = views(arguments.images)
         for x0, x1 in loader:
-            loss = loss_of(x0, x1)
+            with lens.recording(model, epoch=epoch):
+                loss = loss_of(x0, x1)
             total += loss.item()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
         print(f"epoch {epoch + 1}: loss {total / len(loader):.4f}", flush=True)
+    lens.finish()

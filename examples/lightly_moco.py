@@ -1,7 +1,7 @@
 """MoCo of lightly with margins against a memory bank: one line of its example changes.
 
 pip install lightly
-python examples/lightly_moco.py --epochs 2
+python examples/lightly_moco.py --epochs 2 --lens outputs/moco
 """
 
 import copy
@@ -46,7 +46,7 @@ def main() -> None:
     model = MoCo()
     # Instead of criterion = NTXentLoss(temperature=0.1, memory_bank_size=(1024, 128))
     criterion = MarginNTXentLoss(
-        temperature=0.1, margins=Margins(positive_scale=1.5), memory_bank_size=(1024, 128)
+        temperature=0.1, memory_bank_size=(1024, 128), margins=Margins(positive_scale=1.5)
     )
 
     def loss_of(x_query: Tensor, x_key: Tensor) -> Tensor:

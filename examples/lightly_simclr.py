@@ -1,7 +1,7 @@
 """SimCLR of lightly with margins: one line of its example changes.
 
 pip install lightly
-python examples/lightly_simclr.py --epochs 2
+python examples/lightly_simclr.py --epochs 2 --lens outputs/simclr
 """
 
 import torch

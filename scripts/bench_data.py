@@ -11,6 +11,7 @@ They take turns in one process, and the best turn of each counts.
 """
 
 import argparse
+import copy
 import importlib.util
 import logging
 import os
@@ -34,18 +35,20 @@ from solo_margins.training.programs import parsed
 
 
 class TakesImages(host.pl.LightningModule):
-    """A model that only takes its batches, and notes when."""
+    """A model that only takes its batches, notes when, and keeps the first."""
 
     def __init__(self, batches: int) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(()))
         self.progress = tqdm(total=batches, desc="batches", leave=False)
         self.times: list[float] = []
+        self.first: Any = None
 
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
         """Touch every view, so that it has to be there."""
         self.times.append(time.perf_counter())
         self.progress.update()
+        self.first = self.first or copy.deepcopy(batch)
         return self.weight * sum(float(view[0, 0, 0, 0]) for view in batch[1])
 
     def configure_optimizers(self) -> Any:
@@ -53,7 +56,7 @@ class TakesImages(host.pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
 
-def made_up_photographs(folder: Path, number: int, size: int) -> Path:
+def made_up_photographs(folder: Path, number: int, size: int, classes: int = 2) -> Path:
     """Write JPEG files with shapes at all scales, as photographs have them."""
     generator = np.random.default_rng(0)
     for index in tqdm(range(number), desc="photographs", leave=False):
@@ -63,14 +66,14 @@ def made_up_photographs(folder: Path, number: int, size: int) -> Path:
             pixels += np.asarray(
                 Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC)
             )
-        path = folder / f"class{index % 2}" / f"{index:05}.jpg"
+        path = folder / f"class{index % classes}" / f"{index:05}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray((pixels / 4).astype(np.uint8)).save(path, quality=90)
     return folder
 
 
-def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) -> float:
-    """Return how many images a second a reader makes all views of, after its first batches."""
+def run_data(reader: str, images: Path, arguments: argparse.Namespace) -> RunData:
+    """Return the batches of a reader."""
     cfg = composed(
         "mocov3_margin",
         [
@@ -84,7 +87,17 @@ def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) 
             f"optimizer.batch_size={arguments.batch}",
         ],
     )
-    data = RunData(parsed(checked(cfg)), pretraining=True)
+    return RunData(parsed(checked(cfg)), pretraining=True)
+
+
+def take_batches(
+    reader: str, images: Path, arguments: argparse.Namespace
+) -> tuple[float, TakesImages]:
+    """Return how many images a second a reader makes all views of, and who took them.
+
+    The first batches do not count.
+    """
+    data = run_data(reader, images, arguments)
     model = TakesImages(arguments.batches)
     trainer = host.pl.Trainer(
         max_epochs=1,
@@ -101,7 +114,8 @@ def images_per_second(reader: str, images: Path, arguments: argparse.Namespace) 
     model.progress.close()
     # The first batches wait for workers that start, the last ones find theirs already made.
     first, last = len(model.times) // 4, len(model.times) - 1
-    return (last - first) * arguments.batch / (model.times[last] - model.times[first])
+    seconds = model.times[last] - model.times[first]
+    return (last - first) * arguments.batch / seconds, model
 
 
 def main() -> None:
@@ -128,7 +142,7 @@ def main() -> None:
         best = dict.fromkeys(("image_folder", "dali", "tensors"), 0.0)
         for _ in range(arguments.turns):
             for reader in best:
-                rate = images_per_second(reader, images.absolute(), arguments)
+                rate, _ = take_batches(reader, images.absolute(), arguments)
                 best[reader] = max(best[reader], rate)
     source = arguments.images or f"JPEG files of {arguments.stored} pixels"
     print(

@@ -22,8 +22,7 @@ from tqdm import tqdm
 
 from solo_margins import host
 from solo_margins.data.datamodule import RunData
-from solo_margins.lens import LARGEST_DEFAULT_INTERVAL, LensSettings
-from solo_margins.lens.callback import Lens
+from solo_margins.lens.callback import DEFAULT_INTERVAL, Lens
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
 from solo_margins.training.programs import build_method, parsed
@@ -49,7 +48,7 @@ def measure(config: str, changes: list[str], steps: int, folder: Path) -> tuple[
     cfg = parsed(checked(composed(config, ["data.num_workers=0", *changes])))
     host.pl.seed_everything(1)
     clock = Clock(steps)
-    lens = Lens(LensSettings(enabled=True, every=LARGEST_DEFAULT_INTERVAL), folder)
+    lens = Lens(folder, every=DEFAULT_INTERVAL)
     trainer = host.pl.Trainer(
         accelerator="cpu",
         devices=1,
@@ -78,11 +77,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], help="settings of every run")
     arguments = parser.parse_args()
-    if arguments.steps <= LARGEST_DEFAULT_INTERVAL:
-        parser.error(f"--steps must be above {LARGEST_DEFAULT_INTERVAL}, got {arguments.steps}")
+    if arguments.steps <= DEFAULT_INTERVAL:
+        parser.error(f"--steps must be above {DEFAULT_INTERVAL}, got {arguments.steps}")
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
-    every = LARGEST_DEFAULT_INTERVAL
+    every = DEFAULT_INTERVAL
     print(
         f"solo-learn: {host.form()} version, torch {torch.__version__}, "
         f"{arguments.threads} threads, one observation every {every} steps"

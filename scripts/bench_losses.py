@@ -6,6 +6,7 @@ Ours stays below three products where it uses that the similarity matrix is symm
 
     python scripts/bench_losses.py --output docs/benchmarks
 
+scripts/gpu_check.py measures some of the contenders on a GPU.
 The peers come with ``pip install ".[bench]"``; solo-learn's own loss is taken where its
 repository can be imported, otherwise its formula is written out.
 """
@@ -18,7 +19,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
@@ -50,7 +51,7 @@ BARS = {
 
 def view_ids(z: Tensor) -> Tensor:
     """Return the sample of each row of two stacked views."""
-    return torch.arange(len(z) // 2).repeat(2)
+    return torch.arange(len(z) // 2, device=z.device).repeat(2)
 
 
 def floor(z: Tensor) -> None:
@@ -67,7 +68,7 @@ def arccos_form(z: Tensor) -> Tensor:
     margins, size = ALL_MARGINS, len(z)
     unit = F.normalize(z, dim=1)
     ids = view_ids(z)
-    itself = torch.eye(size, dtype=torch.bool)
+    itself = torch.eye(size, dtype=torch.bool, device=z.device)
     positive = (ids.unsqueeze(0) == ids.unsqueeze(1)) & ~itself
     target = positive.float()
     angle = (unit @ unit.t()).clamp(-1 + 1e-6, 1 - 1e-6).acos()
@@ -98,7 +99,7 @@ def solo_learn_loss() -> tuple[str, Callable[[Tensor, Tensor, float], Tensor]]:
             unit = F.normalize(z, dim=1)
             exponentials = (unit @ unit.t() / temperature).exp()
             same = ids.unsqueeze(0) == ids.unsqueeze(1)
-            itself = torch.eye(len(z), dtype=torch.bool)
+            itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
             positive = (exponentials * (same & ~itself)).sum(dim=1)
             negative = (exponentials * ~same).sum(dim=1)
             return -(positive / (positive + negative)).log().mean()
@@ -157,22 +158,40 @@ def contenders(pairs: int, compiled: bool) -> dict[str, Step]:
     return found
 
 
-def embeddings(pairs: int) -> Tensor:
+def embeddings(pairs: int, device: str = "cpu") -> Tensor:
     """Return two views of so many samples that resemble each other, as in training."""
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(pairs, DIMENSIONS, generator=generator)
     second = first + 0.5 * torch.randn(pairs, DIMENSIONS, generator=generator)
-    return torch.cat([first, second]).requires_grad_()
+    return torch.cat([first, second]).to(device).requires_grad_()
 
 
-def measure(pairs: int, seconds_each: float, compiled: bool) -> dict[str, float]:
-    """Return the best time of every contender in seconds, all run in turn."""
-    z = embeddings(pairs)
-    steps = contenders(pairs, compiled)
+def measure(
+    pairs: int,
+    seconds_each: float,
+    compiled: bool,
+    device: str = "cpu",
+    names: Collection[str] | None = None,
+) -> dict[str, float]:
+    """Return the best time of every contender in seconds, all run in turn.
+
+    Args:
+        pairs: of vectors.
+        seconds_each: after which a contender is not repeated any more.
+        compiled: whether there is one by ``torch.compile``.
+        device: ``"cpu"`` or ``"cuda"``; there the time of one that does not fit is infinite.
+        names: of the contenders; all by default.
+    """
+    z = embeddings(pairs, device)
+    found = contenders(pairs, compiled)
+    steps = {name: found[name] for name in (names or found)}
     best = dict.fromkeys(steps, math.inf)
     spent = dict.fromkeys(steps, 0.0)
-    for step in steps.values():
-        step(z)
+    for name in best:
+        try:
+            steps[name](z)
+        except torch.cuda.OutOfMemoryError:
+            del steps[name]
     # On and off differ by a hair: three times as many turns steady their minimum.
     order = [*steps.items(), *2 * [(n, s) for n, s in steps.items() if n in (OURS, OFF)]]
     shuffle = random.Random(0).shuffle
@@ -181,12 +200,30 @@ def measure(pairs: int, seconds_each: float, compiled: bool) -> dict[str, float]
         for name, step in order:
             if turn >= 2 and spent[name] > seconds_each:
                 continue
+            if device != "cpu":
+                torch.cuda.synchronize()
             start = time.perf_counter()
             step(z)
+            if device != "cpu":
+                torch.cuda.synchronize()
             seconds = time.perf_counter() - start
             best[name] = min(best[name], seconds)
             spent[name] += seconds
     return best
+
+
+def peak_gpu_memory(kind: str, pairs: int) -> float:
+    """Return MiB above the start of one step on the GPU, infinite where it does not fit."""
+    z = embeddings(pairs, "cuda")
+    step = contenders(pairs, compiled=False)[kind]
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start = torch.cuda.memory_allocated()
+    try:
+        step(z)
+    except torch.cuda.OutOfMemoryError:
+        return math.inf
+    return (torch.cuda.max_memory_allocated() - start) / 2**20
 
 
 def peak_memory(kind: str, pairs: int) -> tuple[float, float]:

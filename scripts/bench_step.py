@@ -34,6 +34,7 @@ from tqdm import tqdm
 from solo_margins import host
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
+from solo_margins.training.checkpointing import Run
 from solo_margins.training.programs import build_method, parsed
 from solo_margins.training.trainer import train
 
@@ -143,17 +144,27 @@ def seconds_of_a_step(
     images: Path, steps: int, format_: str, precision: str, scratch: str
 ) -> float:
     """Return the median time of a step of a real run, after its first third."""
-    cfg = composed(
-        "mocov3_margin",
-        [
-            *("data=cifar10", f"data.train_path='{images}'", "data.val_path=null"),
-            *SMALL_NETWORK,
-            *(f"data.format={format_}", "dali.device=cpu", "data.num_workers=1"),
-            *(f"precision={precision}", f"max_steps={steps}"),
-            f"checkpoint.dir='{scratch}'",
-        ],
+    settings = (
+        *("data=cifar10", f"data.train_path='{images}'", "data.val_path=null"),
+        *SMALL_NETWORK,
+        *(f"data.format={format_}", "dali.device=cpu", "data.num_workers=1"),
+        *(f"precision={precision}", f"max_steps={steps}"),
+        f"checkpoint.dir='{scratch}'",
     )
-    cfg = parsed(checked(cfg))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        _, ends = timed_run(*settings)
+    return seconds_between(ends)
+
+
+def seconds_between(ends: list[float]) -> float:
+    """Return the median time of a step, after the first third."""
+    steady = ends[len(ends) // 3 :]
+    return statistics.median(later - earlier for earlier, later in itertools.pairwise(steady))
+
+
+def timed_run(*settings: str) -> tuple[Run, list[float]]:
+    """Train MoCo v3 with margins; return what it leaves behind and when each step ended."""
+    cfg = parsed(checked(composed("mocov3_margin", settings)))
     model = build_method(cfg)
     ends: list[float] = []
     hosts_own = model.on_train_batch_end
@@ -163,10 +174,7 @@ def seconds_of_a_step(
         ends.append(time.perf_counter())
 
     model.on_train_batch_end = note
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        train(cfg, model)
-    steady = ends[len(ends) // 3 :]
-    return statistics.median(later - earlier for earlier, later in itertools.pairwise(steady))
+    return train(cfg, model), ends
 
 
 def compare_formats(images: Path, steps: int, turns: int) -> None:

@@ -1,11 +1,12 @@
-"""Kill a run with SIGKILL at random points, start it again each time, and compare the weights.
+"""Kill a run at random points, start it again each time, and compare the weights.
 
 Trains on the embedded digits by ``main_pretrain.py``, once in peace and once with kills. One kill
 in four comes while the process still starts, the others up to two epochs after it has begun to
-train. Prints a table that can go into the documentation.
+train. The signal is SIGKILL, or SIGTERM, after which a run saves its last step. Prints a table that
+can go into the documentation.
 
     python scripts/stress_resume.py
-    python scripts/stress_resume.py --method byol_curv --kills 5 --seed 2
+    python scripts/stress_resume.py --method byol_curv --kills 5 --seed 2 --signal TERM
 """
 
 import argparse
@@ -37,6 +38,7 @@ class Trial:
 
     command: list[str]
     folder: Path
+    signal: int = signal.SIGKILL
     kills: int = 0
     resumes: int = 0
     steps_lost: list[int] = field(default_factory=list)
@@ -66,9 +68,10 @@ class Trial:
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, self.signal)
         process.communicate()
-        if process.returncode != -signal.SIGKILL:
+        # A run that ends by itself after a signal says so by its exit code, as shells do.
+        if process.returncode not in (-self.signal, 128 + self.signal):
             return False
         self.kills += 1
         self.resumes += kept > 0
@@ -128,6 +131,7 @@ def main() -> None:
     parser.add_argument("--method", default="mocov3_margin")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the points at which to kill")
+    parser.add_argument("--signal", choices=("KILL", "TERM"), default="KILL")
     parser.add_argument("--workers", type=int, default=2, help="that load data")
     parser.add_argument("overrides", nargs="*", help="further settings of the run")
     given = parser.parse_args()
@@ -147,7 +151,11 @@ def main() -> None:
             whole = Trial([*program, *settings, "run_id=whole", "name=whole"], runs / "whole")
             startup, epoch = measure(whole)
             bar.update()
-            killed = Trial([*program, *settings, "run_id=killed"], runs / "killed")
+            killed = Trial(
+                [*program, *settings, "run_id=killed"],
+                runs / "killed",
+                signal.Signals[f"SIG{given.signal}"],
+            )
             for _ in range(given.kills):
                 if not killed.kill(chance, startup, epoch):
                     break

@@ -290,4 +290,6 @@ def run_folder(trainer: Any) -> Path:
         path = getattr(callback, "path", None)
         if path is not None and hasattr(callback, "ckpt_placeholder"):
             return Path(path)
-    return Path(trainer.default_root_dir)
+    # Lightning's own callback; by default its folder is one in that of the logger.
+    folder = getattr(trainer.checkpoint_callback, "dirpath", None) or trainer.default_root_dir
+    return Path(folder.removesuffix("/checkpoints"))

@@ -109,7 +109,8 @@ def run_cli(
 
     A mistake of the user becomes one sentence on stderr and exit code 1, Ctrl-C one line and exit
     code 130, SIGTERM during a run the same and 143. Anything unexpected keeps its stack trace, as
-    does everything with ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``.
+    does everything with ``HYDRA_FULL_ERROR=1`` or ``SOLO_MARGINS_DEBUG=1``. Where the command line
+    is ``--help`` alone, the docstring of the function's module is printed instead.
 
     In a job of a multirun an error names the job and is left to Hydra, which goes on with the other
     jobs and exits with code 1 after the last one. Ctrl-C ends the multirun.
@@ -119,6 +120,8 @@ def run_cli(
         arguments: what to call it with.
         program: the file of the program; by default the one that Python was started with.
     """
+    if arguments and arguments[0] in (["-h"], ["--help"]):
+        return print(str(sys.modules[function.__module__].__doc__).strip())
     job = current_job()
     if job is not None:
         print(f"\nStarting {job}", flush=True)

@@ -73,13 +73,12 @@ def known_settings(place: str, given: Any, names: Collection[str]) -> Mapping[st
         given: what the configuration has there.
         names: the settings of the group.
     """
+    listed = ", ".join(names)
     if given is not None and not isinstance(given, Mapping):
-        raise ValueError(f"{place} must hold {', '.join(names)}, got {given!r}")
+        raise ValueError(f"{place} must hold {listed}, got {given!r}")
     for name in given or ():
         if name not in names:
-            raise ValueError(
-                f"{place} has no setting {name!r}; its settings are {', '.join(names)}"
-            )
+            raise ValueError(f"{place} has no setting {name!r}; its settings are {listed}")
     return given or {}
 
 

@@ -7,10 +7,17 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from solo_margins.cli import SetupError, exit_with, run_cli, wants_traces
+from solo_margins.cli import SetupError, exit_with, run_cli, user_errors, wants_traces
 
 NO_MULTIRUN = """solo-learn's own program cannot run a multirun of this configuration: use the \
 program of the same name in solo-margins."""
+
+
+def _checked(cfg: DictConfig) -> DictConfig:
+    with user_errors():
+        # A fork of solo-learn may not fit.
+        from solo_margins.training.checked_config import checked
+    return checked(cfg)
 
 
 class CompleteConfiguration(Callback):
@@ -26,10 +33,8 @@ class CompleteConfiguration(Callback):
         """Complete the configuration, or end the program with one sentence."""
         if "solo" not in sys.modules:
             return
-        from solo_margins.training.checked_config import checked
-
         settings = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        completed = run_cli(checked, settings)
+        completed = run_cli(_checked, settings)
         with read_write(config), open_dict(config):
             for key in completed:
                 config[key] = completed[key]

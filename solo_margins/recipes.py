@@ -1,7 +1,7 @@
 """The papers' experiments by method, data set and variant, as configurations Hydra can select.
 
 The config group ``recipe/<method>`` has one entry ``<data>-<variant>`` for each defined pair.
-Asking for any other pair fails and lists the existing ones.
+Asking for any other pair fails and says which there are.
 """
 
 from pathlib import Path
@@ -117,38 +117,20 @@ def probe_setting(data: str | None, name: str, default: Any) -> Any:
 def cell_name(method: str, data: str, variant: str | None) -> str:
     """Return the name of a recipe in the group ``recipe/<method>``; None is the default variant.
 
-    Hydra reports an unknown name together with the known ones, so the name of an undefined recipe
-    says what is wrong with it.
+    The name of an undefined recipe is a sentence that says what is wrong: Hydra lets a resolver
+    raise no error of its own, but loading a recipe of that name does.
 
     Example:
         >>> cell_name("byol_curv", "cifar10", "curv")
         'cifar10-curv'
         >>> cell_name("byol_curv", "cifar10", "pos")
-        'cifar10-pos (a combination that neither the papers nor solo-margins define)'
+        'variant=pos is not defined for byol_curv on cifar10: choose one of baseline, curv.'
     """
+    by_data = RECIPES[method]
+    if data not in by_data:
+        return f"data={data} is not defined for {method}: choose one of {', '.join(by_data)}."
     variant = variant or default_variant(method, data)
-    if variant in RECIPES[method].get(data, {}):
-        return f"{data}-{variant}"
-    return f"{data}-{variant} (a combination that neither the papers nor solo-margins define)"
-
-
-def store_recipes() -> None:
-    """Register every recipe with Hydra as ``recipe/<method>: <data>-<variant>``.
-
-    A recipe also sets ``variant``, because the default variant depends on the data.
-    """
-    from hydra.core.config_store import ConfigStore
-
-    store = ConfigStore.instance()
-    if RECIPES.keys() <= store.repo.get("recipe", {}).keys():
-        return
-    for method, by_data in RECIPES.items():
-        for data, by_variant in by_data.items():
-            for variant, values in by_variant.items():
-                store.store(
-                    group=f"recipe/{method}",
-                    name=f"{data}-{variant}",
-                    node={"variant": variant, "method_kwargs": values},
-                    package="_global_",
-                    provider="solo-margins",
-                )
+    if variant not in by_data[data]:
+        options = ", ".join(by_data[data])
+        return f"variant={variant} is not defined for {method} on {data}: choose one of {options}."
+    return f"{data}-{variant}"

@@ -49,8 +49,15 @@ class Method:
         return getattr(importlib.import_module(module), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return an instance of the class."""
-        return self.load()(*args, **kwargs)
+        """Return an instance of the class, or raise an error of one sentence."""
+        try:
+            return self.load()(*args, **kwargs)
+        except Exception as error:
+            from solo_margins.host.detect import refusal
+
+            if refused := refusal(error):
+                raise refused from error
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.load(), name)
@@ -62,7 +69,7 @@ class Method:
         return (self.load(),)
 
 
-class MethodNameClashError(RuntimeError):
+class MethodNameClashError(ImportError):
     """Another package has already registered a method under one of our names."""
 
 
@@ -84,23 +91,41 @@ def register() -> None:
 
 def add_to(interface: Any) -> None:
     """Add our methods, backbones and callbacks to solo-learn behind its interface."""
-    _register_backbones(interface.BaseMethod)
-    _open_callbacks(interface.BaseMethod)
-    _open_callbacks(interface.LinearModel)
     for name, target in OUR_METHODS.items():
         present = interface.METHODS.get(name)
-        if isinstance(present, Method):
+        if present is None or isinstance(present, Method):
             continue
-        # One that solo-learn has taken up from here does the same as ours, which has callbacks.
-        if present is not None and not _is_taken_up(present, target):
+        if not _is_taken_up(present, target):
             raise MethodNameClashError(
                 f"The method name {name!r} is already taken by "
                 f"{present.__module__}.{present.__qualname__}: rename that method, or set "
                 "SOLO_MARGINS_DISABLE=1 to keep solo-margins from registering its own."
             )
-        # solo-learn's release, or a fork, may lack the method that ours derives from.
-        if name.rpartition("_")[0] in interface.METHODS:
-            interface.METHODS[name] = Method(target)
+        # It does the same as ours, which has callbacks.
+        del interface.METHODS[name]
+    _register_backbones(interface.BaseMethod)
+    _open_callbacks(interface.BaseMethod)
+    _open_callbacks(interface.LinearModel)
+    _register_methods(interface.METHODS)
+
+
+def _register_methods(table: Any) -> None:
+    for name, target in OUR_METHODS.items():
+        # The release answers for a method that it lacks. Where a fork lacks the parent, ours does.
+        if type(table) is dict or name.rpartition("_")[0] in table:
+            table.setdefault(name, Method(target))
+
+
+def _register_where_it_fits() -> None:
+    """Register our methods, and leave a solo-learn alone that they do not fit.
+
+    Its own methods run as without this package; one of ours says why it cannot when it is used.
+    """
+    with contextlib.suppress(ImportError):
+        register()
+    table = getattr(sys.modules.get("solo.methods"), "METHODS", None)
+    if type(table) is dict and "base" in table:
+        _register_methods(table)
 
 
 def _register_backbones(method: Any) -> None:
@@ -141,8 +166,8 @@ def register_when_host_loads() -> None:
         return
     if "solo.methods" in sys.modules:
         spec = getattr(sys.modules.get("solo"), "__spec__", None)
-        if not getattr(spec, "_initializing", False) and _installed_host() is not None:
-            register()
+        if not getattr(spec, "_initializing", False):
+            _register_where_it_fits()
         return
     if not any(isinstance(finder, _HostFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _HostFinder())
@@ -175,18 +200,10 @@ def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     from solo_margins import host
     from solo_margins.host.detect import import_shims
 
-    found = _installed_host()
+    found = None
+    with contextlib.suppress(host.HostNotFoundError):
+        found = host.form()
     with import_shims() if found == "pypi" else contextlib.nullcontext():
         execute(module)
-    if found is not None and not host.is_loading() and not disabled():
-        register()
-
-
-def _installed_host() -> str | None:
-    """Return which solo-learn is installed, None for another package that is called ``solo``."""
-    from solo_margins.host.detect import HostNotFoundError, form
-
-    try:
-        return form()
-    except HostNotFoundError:
-        return None
+    if found is not None and not host.loading and not disabled():
+        _register_where_it_fits()

@@ -1,4 +1,4 @@
-"""What our YAML files need besides Hydra itself: resolvers, and the recipes."""
+"""What our YAML files need besides Hydra itself: resolvers, and launchers."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -8,11 +8,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import checkpoint_setting
 from solo_margins.files import digits_folder
-from solo_margins.recipes import cell_name, probe_setting, store_recipes
+from solo_margins.recipes import cell_name, probe_setting
 
 
 def install() -> None:
-    """Make our resolvers, recipes and launchers known to Hydra; a second call is harmless.
+    """Make our resolvers and launchers known to Hydra; a second call is harmless.
 
     - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
@@ -36,7 +36,6 @@ def install() -> None:
         OmegaConf.register_new_resolver(f"solo_margins.{name}", resolver, replace=True)
     from hydra_plugins import solo_margins_launchers
 
-    store_recipes()
     solo_margins_launchers.explain_missing()
 
 

@@ -19,15 +19,11 @@ from solo_margins.checkpoints import read_settings, safe_loading
 from solo_margins.cli import SetupError, run_cli, user_errors
 from solo_margins.data.image_spec import image_spec
 
-USAGE = "Usage: python -m solo_margins.run <program.py> [arguments of the program]"
-
 
 def run(arguments: Sequence[str]) -> None:
     """Run a Python program by its path, as if it had been started itself."""
-    if not arguments or arguments[0].startswith("-"):
-        raise SetupError(USAGE)
     with user_errors():
-        program = _find(arguments[0])
+        program = _find(*arguments[:1])
         host.load()
         _use_image_size_of(arguments[1:])
     sys.argv[:] = [str(program), *arguments[1:]]
@@ -44,14 +40,15 @@ def run(arguments: Sequence[str]) -> None:
         ) from error
 
 
-def _find(given: str) -> Path:
+def _find(given: str = "") -> Path:
     from solo_margins.host.detect import host_folder
 
     beside_host = host_folder().parent / given
     for candidate in (Path(given), beside_host):
         if candidate.is_file():
             return candidate.resolve()
-    raise ValueError(f"There is no program {given}, neither here nor at {beside_host}.")
+    place = f"neither here nor at {beside_host}; python -m solo_margins.run --help explains it"
+    raise ValueError(f"There is no program {given!r}, {place}.")
 
 
 def _use_image_size_of(arguments: Sequence[str]) -> None:

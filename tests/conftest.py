@@ -16,6 +16,7 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 from torch import nn
+from views import augmentations
 
 from solo_margins import host
 from solo_margins.data.datamodule import RunData
@@ -150,29 +151,8 @@ def composed():
 
 @pytest.fixture
 def view():
-    """Augmentations of one view."""
-
-    def make(crop_size=16, num_crops=2, **changes):
-        settings = {
-            "rrc": {"enabled": True, "crop_min_scale": 0.5, "crop_max_scale": 1.0},
-            "color_jitter": {
-                "prob": 0.8,
-                "brightness": 0.4,
-                "contrast": 0.4,
-                "saturation": 0.2,
-                "hue": 0.1,
-            },
-            "grayscale": {"prob": 0.2},
-            "gaussian_blur": {"prob": 0.5},
-            "solarization": {"prob": 0.2},
-            "equalization": {"prob": 0.0},
-            "horizontal_flip": {"prob": 0.5},
-            "crop_size": crop_size,
-            "num_crops": num_crops,
-        }
-        return {**settings, **changes}
-
-    return make
+    """Return what makes the augmentations of one view."""
+    return augmentations
 
 
 @pytest.fixture

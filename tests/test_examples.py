@@ -1,16 +1,28 @@
 """The examples run, and the module in them is lightly's own loss where margins are off."""
 
+import inspect
 import re
 import runpy
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
 
+from solo_margins.lens.runs import load_runs
 from solo_margins.losses import MarginNTXentLoss, Margins
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+# What stable-pretraining imports for SimCLR and the tests' environment lacks.
+STABLE_PRETRAINING = """
+    stable-pretraining==0.1.8 cattrs certifi charset-normalizer datasets dill loguru multiprocess
+    prettytable pyarrow regex requests requests-cache rich tabulate tokenizers transformers
+    url-normalize urllib3 xxhash
+"""
 
 
 def run(monkeypatch, capsys, name, *arguments):
@@ -21,18 +33,69 @@ def run(monkeypatch, capsys, name, *arguments):
     return [float(loss) for loss in re.findall(r"loss ([\d.]+)", capsys.readouterr().out)]
 
 
-def test_a_plain_loop(monkeypatch, capsys):
-    losses = run(monkeypatch, capsys, "plain_pytorch.py", "--epochs", 3)
+def check_what_the_lens_saw(folder, steps):
+    """Check the observations of an example: all that a report shows, and nothing missing."""
+    [seen], notes = load_runs([folder])
+    assert notes == []
+    assert [one.step for one in seen.lens.observations] == list(steps)
+    assert {"q", "push", "effective_rank", "uniformity"} <= seen.lens.observations[
+        -1
+    ].scalars.keys()
+    assert seen.margins.positive_scale == 1.5
+
+
+def test_a_plain_loop(monkeypatch, capsys, tmp_path):
+    losses = run(monkeypatch, capsys, "plain_pytorch.py", "--epochs", 3, "--lens", tmp_path)
     assert len(losses) == 3
     assert losses[2] < losses[0]
+    check_what_the_lens_saw(tmp_path, range(0, 24, 5))
 
 
 @pytest.mark.parametrize("name", ["lightly_simclr.py", "lightly_moco.py"])
-def test_with_lightly(monkeypatch, capsys, name):
+def test_with_lightly(monkeypatch, capsys, tmp_path, name):
     pytest.importorskip("lightly")
-    losses = run(monkeypatch, capsys, name, "--epochs", 1, "--images", 256)
+    losses = run(monkeypatch, capsys, name, "--epochs", 1, "--images", 256, "--lens", tmp_path)
     assert len(losses) == 1
     assert 0 < losses[0] < 10
+    check_what_the_lens_saw(tmp_path, [0])
+
+
+@pytest.mark.full
+def test_with_stable_pretraining(python, tmp_path):
+    """In an environment of its own, which borrows the packages installed here."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    own, [packages] = tmp_path / "env/bin/python", tmp_path.glob("env/lib/python*/site-packages")
+    pip = [own, "-m", "pip", "install", "--quiet", "--no-deps", *STABLE_PRETRAINING.split()]
+    if subprocess.run(pip).returncode:
+        pytest.skip("stable-pretraining cannot be installed here")
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    paths = {"PYTHONPATH": str(EXAMPLES.parent), "SPT_CACHE_DIR": str(tmp_path / "cache")}
+    command = [EXAMPLES / "stable_pretraining_simclr.py", "--lens", tmp_path / "run"]
+    out = python(*command, executable=own, env=paths)
+    assert 0 < float(re.findall(r"loss ([\d.]+)", out)[-1]) < 10
+    check_what_the_lens_saw(tmp_path / "run", range(0, 14, 5))
+
+
+def test_it_takes_lightlys_arguments_in_lightlys_places():
+    lightly = pytest.importorskip("lightly.loss")
+    theirs = inspect.signature(lightly.NTXentLoss).parameters
+    ours = inspect.signature(MarginNTXentLoss).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    assert {name: ours[name].default for name in theirs} == {
+        name: parameter.default for name, parameter in theirs.items()
+    }
+    for size in (0, (0,), (0, 128), [8, 4], (8, 4)):
+        bank = lightly.NTXentLoss(0.5, size).memory_bank
+        shape = tuple(bank.bank.shape) if bank.size[0] else None
+        made = MarginNTXentLoss(0.5, size, True).bank
+        assert (None if made is None else tuple(made.shape)) == shape
+
+
+def test_margins_may_come_second():
+    margins = Margins(positive_scale=2.0)
+    loss = MarginNTXentLoss(0.3, margins)
+    assert (loss.temperature, loss.margins, loss.bank) == (0.3, margins, None)
+    assert repr(loss) == repr(MarginNTXentLoss(0.3, margins=margins))
 
 
 @pytest.mark.parametrize("bank", [0, (32, 16)], ids=["simclr", "moco"])
@@ -87,3 +150,8 @@ def test_more_keys_than_the_bank_holds():
 def test_impossible_sizes_of_the_bank(size):
     with pytest.raises(ValueError, match=r"memory_bank_size must be 0 or \(keys, width\)"):
         MarginNTXentLoss(memory_bank_size=size)
+
+
+def test_vectors_of_another_width_than_the_banks():
+    with pytest.raises(ValueError, match=r"the memory bank must have shape \(K, D\) with D = 4"):
+        MarginNTXentLoss(memory_bank_size=(8, 3))(torch.eye(4), torch.eye(4))

@@ -11,7 +11,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import solo_margins
-from solo_margins.host import TRAINING_PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 # Modules whose names are not those of the distributions that bring them.
@@ -19,6 +18,7 @@ DISTRIBUTIONS = {
     "griffe": "griffelib",
     "hydra": "hydra-core",
     "lightning_utilities": "lightning",  # which depends on it
+    "nbformat": "nbclient",  # which depends on it
     "nvidia": "nvidia-dali-cuda130",
     "PIL": "pillow",
     "pytorch_lightning": "lightning",  # which depends on it
@@ -59,7 +59,7 @@ def foreign_imports(*places):
     beside = [file for folder in folders for file in ROOT.glob(f"{folder}/*.py")]
     # A folder of scripts is a package for the script that it belongs to.
     ours = {file.stem for file in beside} | {"solo_margins", "hydra_plugins"}
-    ours |= {"reproduce", "upstream", HOST}
+    ours |= {"gpu_parts", "reproduce", "upstream", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -78,6 +78,10 @@ def foreign_imports(*places):
     return found
 
 
+# It brings some forty packages more; the example says how to install it.
+OF_ONE_EXAMPLE = {"stable-pretraining"}
+
+
 @pytest.mark.parametrize(
     ("place", "extras"),
     [
@@ -92,11 +96,12 @@ def foreign_imports(*places):
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
         ("solo_margins/host/**/*.py", ["train", "dali"]),
         ("examples/*.py", ["train", "bench"]),
-        ("scripts/*.py", ["train", "bench", "dev"]),
+        ("scripts/*.py", ["train", "bench", "notebook", "dev"]),
+        ("scripts/gpu_parts/*.py", ["train", "bench", "dev"]),
         ("scripts/reproduce/*.py", ["train", "lens", "dev"]),
         ("scripts/site/*.py", ["docs"]),
         ("scripts/upstream/*.py", ["train", "dev"]),
-        ("tests/**/*.py", ["train", "lens", "bench", "dev"]),
+        ("tests/**/*.py", ["train", "lens", "bench", "notebook", "dev"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "none",
 )
@@ -104,14 +109,9 @@ def test_extras_name_what_is_imported(place, extras):
     missing = {
         name: str(file)
         for name, file in foreign_imports(place).items()
-        if name not in names(*extras)
+        if name not in names(*extras) | OF_ONE_EXAMPLE
     }
     assert not missing
-
-
-def test_a_missing_package_for_training_is_known_as_one():
-    known = {canonicalize_name(DISTRIBUTIONS.get(name, name)) for name in TRAINING_PACKAGES}
-    assert known == names("train")
 
 
 def pins(file):

@@ -150,17 +150,13 @@ def check_unlabelled(key: str, root: Path) -> None:
     """Refuse a folder without images directly inside it; warn about other files."""
     images = images_in(root)
     if not images:
-        inside, advice = "", f"images end with {', '.join(EXTENSIONS)}"
+        inside, hint = "", f"images end with {', '.join(EXTENSIONS)}"
         if classes_in(root):
             inside = " except in folders inside it"
-            advice = "data.no_labels=false takes these folders as classes"
-        raise ValueError(
-            f"data.no_labels=true, but {key}={root} holds no images{inside}: {advice}."
-        )
-    visible = {path.name for path in root.iterdir() if path.is_file() and not is_hidden(path.name)}
-    _warn_of(
-        f"{key}={root}: ignored files without the extension of an image", visible - set(images)
-    )
+            hint = "data.no_labels=false takes these folders as classes"
+        raise ValueError(f"data.no_labels=true, but {key}={root} holds no images{inside}: {hint}.")
+    files = {path.name for path in root.iterdir() if path.is_file() and not is_hidden(path.name)}
+    _warn_of(f"{key}={root}: ignored files without the extension of an image", files - set(images))
 
 
 def check_same_classes(

@@ -175,13 +175,10 @@ class DALIBatches(EpochBatches):
         return views_and_indexes(
             batch_size=self.batch_size,
             num_threads=self.num_threads,
-            device_id=self._gpu() if on_gpu else None,
+            # Lightning has made the GPU of this rank the current one.
+            device_id=torch.cuda.current_device() if on_gpu else None,
             seed=derive_seed(self.seed, PIPELINE, epoch, self.ranks()[0]) % 2**31,
         )
-
-    def _gpu(self) -> int:
-        device = None if self.trainer is None else self.trainer.strategy.root_device
-        return getattr(device, "index", None) or 0
 
 
 # errors of a pipeline

@@ -13,6 +13,7 @@ from solo_margins.data import class_folders, dataset_paths, deterministic, folde
 from solo_margins.data.image_spec import all_views, classifier_spec
 from solo_margins.host.detect import host_folder
 from solo_margins.host.lightning import pl
+from solo_margins.losses.checks import require_choice
 
 # Pretraining with data.fraction uses the same images whatever the seed, as in solo-learn.
 PRETRAINING_FRACTION_SEED = 42
@@ -36,11 +37,7 @@ class RunData(pl.LightningDataModule):
     def __init__(self, cfg: DictConfig, pretraining: bool) -> None:
         super().__init__()
         self.cfg = cfg
-        read = FORMATS.get(cfg.data.format)
-        if read is None:
-            raise ValueError(
-                f"data.format must be one of {', '.join(FORMATS)}, got {cfg.data.format!r}."
-            )
+        read = FORMATS[require_choice("data.format", cfg.data.format, FORMATS)]
         if _others_choose(cfg) and cfg.data.format != "image_folder":
             raise ValueError(
                 "overfit_batches and use_distributed_sampler=false need data.format=image_folder, "
@@ -98,9 +95,8 @@ def training_images(cfg: DictConfig, pretraining: bool) -> Any:
     fraction = dataset_paths.data_fraction(cfg)
     if fraction is None:
         return images
-    return folders.keep_fraction(
-        images, fraction, PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
-    )
+    seed = PRETRAINING_FRACTION_SEED if pretraining else cfg.seed
+    return folders.keep_fraction(images, fraction, seed)
 
 
 def _printed_views(cfg: DictConfig, build: Any) -> Any:
@@ -142,11 +138,9 @@ def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
             "from torchvision's files: use data.format=image_folder."
         )
     kept = images.indices if isinstance(images, Subset) else range(len(files))
-    augment = (
-        partial(dali.views, cfg)
-        if pretraining
-        else partial(dali.classifier_crops, classifier_spec(cfg))
-    )
+    augment: Any = partial(dali.views, cfg)
+    if not pretraining:
+        augment = partial(dali.classifier_crops, classifier_spec(cfg))
     return dali.DALIBatches(
         [files.samples[index] for index in kept],
         augment,
@@ -191,10 +185,8 @@ def _refuse_too_few(images: int, cfg: DictConfig) -> None:
 
 def _validation_loader(cfg: DictConfig, pretraining: bool) -> Any:
     """Return the validation batches, None where a pretraining configuration has none."""
-    has_images = (
-        setting(cfg, "data.val_path") is not None
-        or cfg.data.dataset in dataset_paths.TORCHVISION_FILES
-    )
+    is_named = cfg.data.dataset in dataset_paths.TORCHVISION_FILES
+    has_images = is_named or setting(cfg, "data.val_path") is not None
     if pretraining and (cfg.data.no_labels or not has_images):
         return None
     images = _stored_images(cfg, "val_path", pretraining=False)
@@ -232,10 +224,8 @@ def _opened_images(cfg: DictConfig, key: str, pretraining: bool) -> Any:
         root = dataset_paths.path_setting(cfg, key) or train
         download = setting(cfg, "data.download")
         return folders.torchvision_files(cfg.data.dataset, root, split, download=download)
-    train, unlabelled = (
-        dataset_paths.existing_folder(cfg, "train_path"),
-        dataset_paths.unlabelled_folder(cfg),
-    )
+    train = dataset_paths.existing_folder(cfg, "train_path")
+    unlabelled = dataset_paths.unlabelled_folder(cfg)
     if pretraining and cfg.data.no_labels:
         samples = folders.unlabelled_files(train)
     else:

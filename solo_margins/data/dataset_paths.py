@@ -105,9 +105,7 @@ def existing_folder(cfg: DictConfig, key: str) -> Path:
     """Return a folder of ``data``, or raise ``ValueError`` with one sentence if there is none."""
     folder = path_setting(cfg, key)
     if folder is None:
-        raise ValueError(
-            f"data.{key} has no value: name the folder of images, data.{key}=<folder>."
-        )
+        raise ValueError(f"data.{key} has no value: name a folder of images, data.{key}=<folder>.")
     if not folder.is_dir():
         raise ValueError(f"data.{key}={folder} is not an existing folder (seen from {Path.cwd()}).")
     return folder

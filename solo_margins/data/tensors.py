@@ -229,11 +229,8 @@ class TensorViews(Dataset[Any]):
 
 def view_loader(views: TensorViews, batch_size: int, collate: Any = None) -> DataLoader[Any]:
     """Return batches of about ``batch_size`` views with their labels."""
-    return DataLoader(
-        views,
-        batch_size=max(1, batch_size // views.number),
-        collate_fn=collate or (lambda batch: batch),
-    )
+    images = max(1, batch_size // views.number)
+    return DataLoader(views, batch_size=images, collate_fn=collate or (lambda batch: batch))
 
 
 def _generator(seed: int, *place: int) -> torch.Generator:

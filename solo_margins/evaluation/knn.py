@@ -2,7 +2,19 @@
 
     python -m solo_margins.evaluation.knn pretrained_feature_extractor=<checkpoint> k=20
 
+    pretrained_feature_extractor=…  a pretraining checkpoint, or the folder of its run
+    k=20                            number of neighbours
+    temperature=0.07                a neighbour votes with exp(cosine similarity / temperature)
+    distance=cosine                 or euclidean, with votes of 1 / distance
+    data=…                          images to classify: digits, cifar10, cifar100, stl10,
+                                    tinyimagenet, imagenet, imagenet100, folder
+    data.train_path=… data.val_path=…
+    label_fraction=…                share of the training images of each class
+    device=auto                     cpu, cuda, cuda:1, mps, …
+    extraction_batch_size=256       views that the backbone sees at a time
+
 Data are those of the pretraining unless ``data=…`` names others; the image size always is.
+docs/evaluation.md explains every setting.
 """
 
 import sys
@@ -13,8 +25,7 @@ from solo_margins import host
 from solo_margins.cli import run_cli, user_errors
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.task import load_task, parse
-from solo_margins.losses.checks import POSITIVE, require_count, require_number
-from solo_margins.training.checked_config import check_choice
+from solo_margins.losses.checks import POSITIVE, require_choice, require_count, require_number
 
 # Settings of the vote, which ``linear.yaml`` does not have.
 VOTE = {"k": 20, "temperature": 0.07, "distance": "cosine"}
@@ -52,7 +63,7 @@ def check_vote(k: Any, temperature: Any, distance: Any) -> None:
     """Raise ``ValueError`` if a setting of the vote leaves its range."""
     require_count("k", k)
     require_number("temperature", temperature, POSITIVE)
-    check_choice("distance", distance, ("cosine", "euclidean"))
+    require_choice("distance", distance, ("cosine", "euclidean"))
 
 
 def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:

@@ -2,9 +2,19 @@
 
     python -m solo_margins.evaluation.probe pretrained_feature_extractor=<checkpoint> passes=4
 
+    pretrained_feature_extractor=…  a pretraining checkpoint, or the folder of its run
+    passes=4                        augmented passes over the training images; 0: the centre view
+    data=…                          images to classify: digits, cifar10, cifar100, stl10,
+                                    tinyimagenet, imagenet, imagenet100, folder
+    data.train_path=… data.val_path=…
+    label_fraction=…                share of the training images of each class
+    max_epochs=… optimizer.lr=… optimizer.batch_size=… scheduler.warmup_epochs=… seed=…
+    device=auto                     cpu, cuda, cuda:1, mps, …
+    extraction_batch_size=256       views that the backbone sees at a time
+
 The protocol is that of ``linear.yaml``, whose settings apply here as far as they say anything about
 a linear layer. Data are those of the pretraining unless ``data=…`` names others; the image size
-always is.
+always is. docs/evaluation.md explains every setting.
 """
 
 import sys
@@ -24,7 +34,7 @@ from solo_margins.evaluation.features import Features, choose_device, progress_b
 from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.task import Task, load_task, parse
 from solo_margins.host.repairs.warmup_cosine import warmup_cosine_lr
-from solo_margins.training.checked_config import check_choice
+from solo_margins.losses.checks import require_choice
 
 OWN = {"passes": 4}
 
@@ -143,7 +153,7 @@ def fast_probe(cfg: DictConfig, passes: int = 4, **extraction: Any) -> ProbeResu
 def _load(cfg: DictConfig, passes: Any, **extraction: Any) -> Task:
     if isinstance(passes, bool) or not isinstance(passes, int) or passes < 0:
         raise ValueError(f"passes must be a whole number of at least 0, got {passes!r}.")
-    check_choice("scheduler.name", cfg.scheduler.name, ("warmup_cosine",))
+    require_choice("scheduler.name", cfg.scheduler.name, ("warmup_cosine",))
     return load_task(cfg, **extraction)
 
 

@@ -22,8 +22,8 @@ from solo_margins.evaluation.features import (
     extract_features,
     view_loader,
 )
-from solo_margins.losses.checks import require_count
-from solo_margins.training.checked_config import check_choice, checked
+from solo_margins.losses.checks import require_choice, require_count
+from solo_margins.training.checked_config import checked
 from solo_margins.training.programs import parsed, pretrained_backbone
 
 # Settings whose values are not interpreted: any character may be part of a path.
@@ -82,9 +82,8 @@ class Task:
 
             view = batch_views.classifier_views(spec)[which]
             device = choose_device(self.device)
-            loader = tensors.view_loader(
-                tensors.TensorViews(images, view, number, seed, device), size
-            )
+            of_batches = tensors.TensorViews(images, view, number, seed, device)
+            loader = tensors.view_loader(of_batches, size)
         else:
             views = Views(images, spec.transforms()[which], number, seed)
             loader = view_loader(views, size, self.cfg.data.num_workers)
@@ -140,17 +139,15 @@ def parse(
     for argument in arguments:
         key, is_setting, value = argument.partition("=")
         if not is_setting or key not in known:
-            raise ValueError(
-                f"{argument!r} is not a setting of the form key=value: "
-                f"the keys are {', '.join(known)}."
-            )
+            words = "is not a setting of the form key=value: the keys are"
+            raise ValueError(f"{argument!r} {words} {', '.join(known)}.")
         values["data.fraction" if key == "label_fraction" else key] = value
     if values.get(PATHS[0], "null") in ("", "null"):
         raise ValueError("Name what to evaluate: pretrained_feature_extractor=<checkpoint>.")
     data = values.pop("data", "") or values.get("data.name", "")
     overrides = []
     if data not in ("", "null"):
-        check_choice("data", data, OURS)
+        require_choice("data", data, OURS)
         overrides = [f"data={data}"]
     cfg = resolvers.composed("linear.yaml", overrides)
     for key, value in values.items():

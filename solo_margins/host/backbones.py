@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,6 @@ from solo_margins.checkpoints import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-# Methods that train MoCo v3's own variant of the ViT.
-LIKE_MOCOV3 = ("mocov3_margin",)
-
 
 def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of backbones in which methods derived from MoCo v3 get its ViT.
@@ -23,16 +21,10 @@ def with_vit_of_mocov3(table: Mapping[str, Any]) -> dict[str, Any]:
     solo-learn chooses between variants of the ViT by the name of the method.
     """
 
-    def as_mocov3(constructor: Any) -> Any:
-        def backbone(method: Any, *args: Any, **kwargs: Any) -> nn.Module:
-            return constructor("mocov3" if method in LIKE_MOCOV3 else method, *args, **kwargs)
+    def vit(constructor: Any, method: Any, **kwargs: Any) -> nn.Module:
+        return constructor("mocov3" if method == "mocov3_margin" else method, **kwargs)
 
-        return backbone
-
-    return {
-        name: as_mocov3(constructor) if name.startswith("vit_") else constructor
-        for name, constructor in table.items()
-    }
+    return {name: partial(vit, x) if name.startswith("vit_") else x for name, x in table.items()}
 
 
 def backbone_constructor(name: str) -> Callable[..., nn.Module]:

@@ -12,8 +12,7 @@ import functools
 import importlib
 import inspect
 import sys
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +26,12 @@ class _Change:
     Args:
         module: relative to ``solo``: ``"methods.base"``.
         target: ``"function"``, ``"Class"`` or ``"Class.member"``.
+        function: what is put there, or calls what is there.
     """
 
     module: str
     target: str
+    function: Any
 
     def place(self) -> tuple[Any, str]:
         """Return the module or class that holds the target, and the target's name there."""
@@ -41,8 +42,15 @@ class _Change:
         return owner, name
 
     def check(self) -> None:
-        """Raise AttributeError or ImportError where solo-learn has no such target."""
-        getattr(*self.place())
+        """Raise AttributeError or ImportError where solo-learn has no such target.
+
+        A function with other parameters is another target: the change would break its callers.
+        """
+        target = getattr(*self.place())
+        if callable(target):
+            taken, known = (list(inspect.signature(f).parameters) for f in (target, self.function))
+            if taken != known[isinstance(self, Wrap) :]:
+                raise AttributeError(f"{self.target} takes ({', '.join(taken)})")
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,6 @@ class Wrap(_Change):
             new one.
     """
 
-    function: Callable[..., Any]
     everywhere: bool = False
 
     def apply(self) -> None:
@@ -84,11 +91,10 @@ class Wrap(_Change):
 class Replace(_Change):
     """Puts a function (or whatever else) in the place of another, or where there was none."""
 
-    function: Any
-
     def check(self) -> None:
         """Raise AttributeError or ImportError where solo-learn has nothing to hold the target."""
-        self.place()
+        if hasattr(*self.place()):
+            super().check()
 
     def apply(self) -> None:
         """Make the change."""
@@ -111,18 +117,19 @@ class Repair:
     changes: tuple[Change, ...]
 
 
+# A sentence for each repair that was left out. Runs of our methods show them; a fork's do not.
+left_out: list[str] = []
+
+
 def apply(repairs: Iterable[Repair]) -> None:
-    """Apply repairs in their order; one that does not fit altogether is reported and left out."""
+    """Apply repairs in their order; one that does not fit altogether is left out and noted."""
     for repair in repairs:
         try:
             for change in repair.changes:
                 change.check()
         except (AttributeError, ImportError) as reason:
-            warnings.warn(
-                f"The repair {repair.name!r} does not fit the installed solo-learn and was left "
-                f"out: {reason}",
-                stacklevel=2,
-            )
+            sentence = f"The repair {repair.name!r} does not fit the installed solo-learn and was"
+            left_out.append(f"{sentence} left out: {reason}")
         else:
             for change in repair.changes:
                 change.apply()

@@ -5,8 +5,9 @@ import importlib.util
 import platform
 import re
 import sys
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -85,7 +86,34 @@ HOW_TO_INSTALL = """clone https://github.com/vturrisi/solo-learn and install it,
 
 
 class HostNotFoundError(ImportError):
-    """solo-learn is not installed, or the package named ``solo`` is another project."""
+    """solo-learn is not installed, or the package named ``solo`` is another project or a fork."""
+
+
+def does_not_fit(reason: object) -> HostNotFoundError:
+    """Return an error of one sentence for a solo-learn that lacks what is used here."""
+    return HostNotFoundError(
+        f"The solo-learn in {host_folder()} does not fit solo-margins: {reason}. Known to work are "
+        "solo-learn's repository (1.0.6, since December 2023) and its release 1.0.2."
+    )
+
+
+def refusal(error: BaseException) -> Exception | None:
+    """Return an error that Hydra prints as one sentence for what a method of ours has met.
+
+    That is a setting which we refuse, or what a fork of solo-learn takes or returns otherwise.
+    Returns None for any other error.
+    """
+    from hydra.errors import CompactHydraException
+
+    names = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # Where torch looks an attribute up is not where it was asked for.
+    place = [name for name in names if not name.startswith("torch.")][-1]
+    # Where methods of ours read their settings and call solo-learn.
+    is_ours = re.match(r"solo_margins\.(config|host|losses|methods|registry)\b", place)
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        error = does_not_fit(f"{place} meets {type(error).__name__}: {error}")
+    refused = type("MethodRefused", (ValueError, CompactHydraException), {})(str(error))
+    return refused if is_ours and isinstance(error, (ValueError, ImportError)) else None
 
 
 def host_folder() -> Path:
@@ -110,7 +138,7 @@ def form() -> Form:
         HostNotFoundError: no solo-learn is installed.
     """
     folder = host_folder()
-    if (folder / "backbones").is_dir() and (folder / "utils" / "lr_scheduler.py").is_file():
+    if (folder / "methods").is_dir() and (folder / "backbones").is_dir():
         return "main"
     if (folder / "methods" / "base.py").is_file() and (folder / "utils" / "lars.py").is_file():
         return "pypi"
@@ -135,9 +163,11 @@ def version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a result depends on."""
+    """Return the versions of what a result depends on, as far as it is installed."""
     import solo_margins
 
-    own = {"solo_margins": solo_margins.__version__, "solo-learn": version()}
-    libraries = {name: metadata.version(name) for name in ("torch", "lightning")}
-    return {**own, **libraries, "python": platform.python_version()}
+    known = {"solo_margins": solo_margins.__version__, "python": platform.python_version()}
+    for name in ("solo-learn", "torch", "lightning"):
+        with suppress(HostNotFoundError, metadata.PackageNotFoundError):
+            known[name] = version() if name == "solo-learn" else metadata.version(name)
+    return known

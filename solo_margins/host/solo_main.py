@@ -1,5 +1,6 @@
 """The interface on solo-learn's repository: its own names, repaired in place."""
 
+import sys
 from typing import Any
 
 from omegaconf import DictConfig
@@ -11,7 +12,7 @@ from solo.data.pretrain_dataloader import (
     NCropAugmentation,
     build_transform_pipeline,
 )
-from solo.methods import BYOL, METHODS, BaseMethod, LinearModel, MoCoV3, SimCLR
+from solo.methods import BaseMethod, LinearModel
 from solo.utils.checkpointer import Checkpointer
 from solo.utils.misc import gather
 from solo.utils.momentum import initialize_momentum_params
@@ -21,6 +22,13 @@ from solo_margins.host.backbones import build_backbone, load_backbone
 from solo_margins.host.lightning import pl
 
 changes.apply(repairs.load())
+
+# The table of methods; a fork may have renamed it, or moved it to another module.
+_modules = [module for name, module in sys.modules.items() if name.startswith("solo.methods")]
+_tables = [x for module in filter(None, _modules) for x in vars(module).values()]
+METHODS = next((x for x in _tables if isinstance(x, dict) and BaseMethod in x.values()), None)
+if METHODS is None:
+    raise ImportError("solo.methods has no table METHODS", name="solo.methods")
 
 # Bound after the changes: it is replaced, not patched inside.
 from solo.utils.knn import WeightedKNNClassifier  # noqa: E402

@@ -1,15 +1,21 @@
-"""Shows what margins do to gradients: curves, a callback for training, and a report."""
+"""Shows what margins do to gradients: curves, a callback for training, and a report.
+
+``from solo_margins.lens import Lens`` is the observer of a run, in Lightning or in a loop of one's
+own; nothing else is imported with this package.
+"""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from solo_margins.losses.checks import require_choice, require_count, require_flag
 
-LARGEST_DEFAULT_INTERVAL = 50
+if TYPE_CHECKING:
+    from solo_margins.lens.callback import Lens as Lens
 
 
 @dataclass(frozen=True)
 class LensSettings:
-    """Whether and how the lens observes a run.
+    """Whether and how the lens observes a run, as configurations say it.
 
     Attributes:
         enabled: whether it does.
@@ -26,14 +32,10 @@ class LensSettings:
         require_count("every", self.every, optional=True)
         require_choice("on_collapse", self.on_collapse, ("warn", "stop"))
 
-    def interval(self, batches_per_epoch: float) -> int:
-        """Return the number of steps between two observations.
 
-        >>> LensSettings().interval(400), LensSettings().interval(5)
-        (50, 5)
-        >>> LensSettings(every=7).interval(5)
-        7
-        """
-        if self.every is not None:
-            return self.every
-        return int(max(1, min(LARGEST_DEFAULT_INTERVAL, batches_per_epoch)))
+def __getattr__(name: str) -> Any:
+    if name != "Lens":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from solo_margins.lens.callback import Lens
+
+    return Lens

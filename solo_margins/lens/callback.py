@@ -1,189 +1,214 @@
-"""The Lightning callback that measures every k steps what margins do to a batch's gradients."""
+"""The lens: measures every k steps what margins do to a batch's gradients.
+
+A callback for Lightning, and for a loop of one's own, which needs no Lightning:
+
+    lens = Lens(folder="runs/mine", every=10)
+    for views in loader:
+        with lens.recording(model):
+            loss = criterion(*map(model, views))
+            ...
+    lens.finish()
+"""
 
 import logging
+import math
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy
 import torch
+import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.host.detect import HostNotFoundError, form, versions
-from solo_margins.lens import LensSettings
-from solo_margins.lens.capture import StepCapture, capture
+from solo_margins.host.detect import versions
+from solo_margins.lens import LensSettings, records
+from solo_margins.lens.capture import capture
 from solo_margins.lens.health import HealthChecks
-from solo_margins.lens.measures import Band, measure
-from solo_margins.lens.records import HISTOGRAMS, HealthWarning, Observation, Writer
+from solo_margins.lens.measures import measure
+from solo_margins.lens.records import Observation
+from solo_margins.losses.gather import is_alone
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:  # a loop of one's own needs none
+    Callback = object  # type: ignore[assignment, misc]
+
+DEFAULT_INTERVAL = 50
 
 log = logging.getLogger("solo_margins.lens")
 
 
-def band_of(module: Any) -> Band:
-    """Return lower and upper end of the polarization's band, None if its weight is and stays 0."""
-    band = module.polarization if getattr(module, "is_polarized", False) else None
-    return band and (band.lower, band.upper)
-
-
-class Lens(pl.Callback):
+class Lens(Callback):
     """Measures every k steps what the losses compare, logs it and warns of problems.
 
-    Only the first rank measures: its own rows, against the keys of all ranks.
+    It observes whatever calls our losses: give it to a Lightning trainer,
+    ``Trainer(callbacks=[Lens(every=50)])``, or put each step of a loop into :meth:`recording`. In
+    several processes only the first rank measures: its own rows, against the keys of all ranks.
 
     Args:
-        settings: how often to measure, and whether to stop at a collapse.
-        folder: the run folder, for the file of observations; None asks the checkpointer.
+        folder: for the file of observations, ``lens.jsonl``; None is where the trainer puts
+            checkpoints or logs.
+        every: steps between two observations; None is 50, or an epoch if that is shorter.
+        on_collapse: ``"stop"`` ends a run that seems to collapse, ``"warn"`` warns of it.
+        name: of the run, in reports; None is the folder's.
+        backbone: the module that makes features; None looks for a part of the model that is called
+            ``backbone`` or ``encoder``.
+        projector: the module that makes projections; None looks for a part of the model that is
+            called ``projector`` or ``projection_head``.
+
+    Attributes:
+        last: the last observation.
+        stopped: why the run has to end, if ``on_collapse`` is ``"stop"`` and it seems to collapse.
     """
 
-    def __init__(self, settings: LensSettings, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        every: int | None = None,
+        on_collapse: str = "warn",
+        name: str | None = None,
+        backbone: nn.Module | None = None,
+        projector: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.settings = settings
-        self.folder = folder
-        self.stopped: str | None = None  # why the lens ended the run, if it did
-        self.seconds = 0.0
-        self.observations = 0
-        self._capturing = ExitStack()
-        self._captured: StepCapture | None = None
-        self._last: Observation | None = None
-        self._last_step = -1
+        self.settings = LensSettings(True, every, on_collapse)
+        self.folder, self.name, self.parts = folder, name, (backbone, projector)
+        self.last: Observation | None = None
+        self.stopped: str | None = None
+        self._step = -1
+        self._path: Any = None  # of the file, while a run is observed
+        self._loggers: Iterable[Any] = ()
+        self._in_lightning = ExitStack()
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def _begin(self, model: Any, step: int, folder: Any, batches: float = math.inf) -> None:
         """Start the run's file, or continue it."""
-        self.interval = self.settings.interval(trainer.num_training_batches)
+        if folder is None:
+            raise ValueError("folder must be given outside of a Lightning trainer: Lens(folder=…)")
+        self.interval = self.settings.every or int(max(1, min(DEFAULT_INTERVAL, batches)))
+        self.seconds, self.observations, self._step = 0.0, 0, step - 1
         self._began = time.perf_counter()
-        cfg = getattr(pl_module, "cfg", None)
+        cfg = getattr(model, "cfg", None)
         cfg = cfg if isinstance(cfg, DictConfig) else DictConfig({})
         self._health = HealthChecks(cfg)
-        if trainer.is_global_zero:
-            header = {"every": self.interval, "method": type(pl_module).__name__}
-            header["settings"] = OmegaConf.to_container(cfg, resolve=True)
-            with suppress(HostNotFoundError):
-                header.update(host=form(), versions=versions())
-            self._writer = Writer(self.folder or run_folder(trainer))
-            self._writer.begin(header, first_step=trainer.global_step)
+        header: dict[str, Any] = {"every": self.interval, "name": self.name, "versions": versions()}
+        header["method"] = None if model is None else type(model).__name__
+        header["settings"] = OmegaConf.to_container(cfg, resolve=True)
+        self._is_first_rank = is_alone() or dist.get_rank() == 0
+        self._path = Path(folder) / records.FILE
+        if self._is_first_rank:
+            records.begin(self._path, header, first_step=step)
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
-        """Start capturing if this step is to be observed."""
-        step = trainer.global_step
-        # With accumulated gradients only the first batch of a step is measured.
-        if step % self.interval == 0 and step != self._last_step:
-            self._last_step = step
-            self._captured = self._capturing.enter_context(capture(pl_module))
+    @contextmanager
+    def recording(
+        self, model: Any = None, step: int | None = None, epoch: float = math.nan
+    ) -> Iterator[None]:
+        """Observe the training step in the block, if it is its turn.
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, index: int
-    ) -> None:
-        """Measure what was captured."""
-        captured, self._captured = self._captured, None
+        Args:
+            model: whose features are measured; without one, only what the losses compare.
+            step: optimiser steps taken before; None counts the blocks. Of several blocks of one
+                step the first is observed.
+            epoch: epochs trained before, with their fraction. A collapse is looked for after the
+                first one, or after ten observations if it is not known.
+        """
+        step = self._step + 1 if step is None else step
+        if self._path is None:
+            self._begin(model, step, self.folder)
+        if step < self._step:
+            raise ValueError(f"step must count over all epochs, got {step} after {self._step}")
+        is_observed = step % self.interval == 0 and step != self._step
+        self._step = step
+        with capture(model, *self.parts) if is_observed else nullcontext() as captured:
+            yield
         if captured is None:
             return
-        self._capturing.close()
-        if pl_module.device.type == "cuda":
+        if torch.cuda.is_initialized():
             # Pending work of the training step is not part of the lens's cost.
-            torch.cuda.synchronize(pl_module.device)
+            torch.cuda.synchronize()
         began = time.perf_counter()
-        collapse = None
-        if trainer.is_global_zero:
-            epoch = trainer.current_epoch + index / max(1, trainer.num_training_batches)
-            collapse = self._observe(trainer, pl_module, captured, epoch)
-        # Every rank must stop at the same step.
-        if self.settings.on_collapse == "stop" and trainer.strategy.reduce_boolean_decision(
-            collapse is not None, all=False
-        ):
-            self.stopped = collapse or "the lens of another rank found a collapse"
-            trainer.should_stop = True
+        collapse = [self._observe(model, captured, epoch) if self._is_first_rank else None]
+        if self.settings.on_collapse == "stop":
+            if not is_alone():
+                # Every rank must stop at the same step.
+                dist.broadcast_object_list(collapse)
+            self.stopped = self.stopped or collapse[0]
         self.seconds += time.perf_counter() - began + captured.seconds
 
-    def _observe(self, trainer: Any, module: Any, captured: StepCapture, epoch: float) -> Any:
+    def _observe(self, model: Any, captured: Any, epoch: float) -> str | None:
         """Measure, write and log; return the text of a new warning of collapse."""
-        views = getattr(module, "num_crops", 2)
-        seen = self._last = measure(captured, band_of(module), views, self._last_step, epoch)
+        polarization = model.polarization if getattr(model, "is_polarized", False) else None
+        band = polarization and (polarization.lower, polarization.upper)
+        views = getattr(model, "num_crops", 2)
+        seen = self.last = measure(captured, band, views, self._step, epoch)
         if not captured.compared and not self.observations:
-            words = "compares no cosines that the lens can see: only features are measured."
-            log.warning("Lens: %s %s", type(module).__name__, words)
+            log.warning("Lens: no loss compares cosines, so that only features are measured.")
         self.observations += 1
-        self._writer.add(seen)
-        log_observation(trainer.loggers, seen)
+        records.add(self._path, "observation", asdict(seen))
+        log_observation(self._loggers, seen)
         problems = self._health.check(seen)
         for name, text in problems:
-            self._writer.add(HealthWarning(seen.step, name, text))
+            records.add(self._path, "warning", {"step": seen.step, "name": name, "text": text})
             log.warning("Lens, step %d: %s.", seen.step, text)
         return next((text for name, text in problems if "collapse" in name), None)
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Draw the last observation for loggers that store images."""
-        if self._last is not None and trainer.is_global_zero:
-            began = time.perf_counter()
-            log_figure(trainer.loggers, self._last, band_of(pl_module))
-            self._last = None
-            self.seconds += time.perf_counter() - began
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Print the time that the lens took."""
-        if not self.observations:
+    def finish(self) -> None:
+        """End the run: print and write the time that the lens took."""
+        path, self._path = self._path, None
+        if path is None or not self.observations:
             return
         whole = time.perf_counter() - self._began
         cost = {"observations": self.observations, "seconds": self.seconds}
-        self._writer.add_cost(**cost, training_seconds=whole)
+        records.add(path, "cost", {**cost, "training_seconds": whole})
         taken = f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%})"
         words = f"{self.observations} observations, one every {self.interval} steps, took {taken}"
-        print(f"Lens: {words}: {self._writer.path}", flush=True)
+        print(f"Lens: {words}: {path}", flush=True)
+
+    # What Lightning calls.
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start the run's file, or continue it."""
+        self._loggers = trainer.loggers
+        folder = self.folder or run_folder(trainer)
+        self._begin(pl_module, trainer.global_step, folder, trainer.num_training_batches)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
+        """Start recording."""
+        epoch = trainer.current_epoch + index / max(1, trainer.num_training_batches)
+        self._in_lightning.enter_context(self.recording(pl_module, trainer.global_step, epoch))
+
+    def on_train_batch_end(self, trainer: Any, *step: Any) -> None:
+        """Measure what was recorded."""
+        self._in_lightning.close()
+        trainer.should_stop = trainer.should_stop or self.stopped is not None
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Print the time that the lens took."""
+        self.finish()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Stop capturing."""
-        self._capturing.close()
-
-
-# What loggers get: numbers, histograms, a figure.
-
-
-def _kind(logger: Any) -> str:
-    """Return the kind of a logger without importing packages that may be missing."""
-    names = [base.__name__ for base in type(logger).__mro__]
-    return next((name for name in names if name in ("TensorBoardLogger", "WandbLogger")), "")
+        """Stop recording."""
+        self._in_lightning.__exit__(type(exception), exception, exception.__traceback__)
 
 
 def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
     """Log all numbers to every logger, and histograms to TensorBoard and Weights & Biases."""
     for logger in loggers:
-        kind, logged = _kind(logger), {f"lens/{name}": v for name, v in seen.scalars.items()}
+        # By name: their packages may be missing.
+        kinds = {base.__name__ for base in type(logger).__mro__}
+        logged = {f"lens/{name}": value for name, value in seen.scalars.items()}
         for name, histogram in seen.histograms.items():
             counts, edges = numpy.array(histogram.counts), numpy.array(histogram.edges)
-            if kind == "TensorBoardLogger":
+            if "TensorBoardLogger" in kinds:
                 values = numpy.repeat((edges[:-1] + edges[1:]) / 2, counts)
                 logger.experiment.add_histogram(f"lens/{name}", values, seen.step, bins=edges)
-            elif kind == "WandbLogger":
+            elif "WandbLogger" in kinds:
                 import wandb
 
                 logged[f"lens/{name}_histogram"] = wandb.Histogram(np_histogram=(counts, edges))
         logger.log_metrics({**logged, "epoch": int(seen.epoch)}, step=seen.step)
-
-
-def log_figure(loggers: Iterable[Any], seen: Observation, band: Any = None) -> None:
-    """Draw the histograms for loggers that store images, if matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        return
-    for logger in filter(_kind, loggers):
-        figure: Any = Figure(figsize=(10, 3), layout="tight")
-        figure.suptitle(f"step {seen.step}")
-        axes = figure.subplots(1, len(HISTOGRAMS))
-        for axis, (title, names, _, unit) in zip(axes, HISTOGRAMS, strict=True):
-            axis.set(xlabel=title, ylabel="share")
-            for histogram in (seen.histograms[name] for name in names if name in seen.histograms):
-                shares = numpy.array(histogram.counts) / max(1, histogram.total)
-                axis.stairs(shares, unit * numpy.array(histogram.edges), fill=True, alpha=0.5)
-        if band is not None:
-            axes[-1].axvspan(*band, alpha=0.2)
-        if _kind(logger) == "TensorBoardLogger":
-            logger.experiment.add_figure("lens/angles", figure, global_step=seen.step)
-        else:
-            import matplotlib.pyplot  # noqa: F401 - wandb looks it up without importing it
-            import wandb
-
-            logger.log_metrics({"lens/angles": wandb.Image(figure)}, step=seen.step)

@@ -47,20 +47,30 @@ class StepCapture:
 
 
 @contextmanager
-def capture(module: Any) -> Iterator[StepCapture]:
+def capture(module: Any, backbone: Any = None, projector: Any = None) -> Iterator[StepCapture]:
     """Capture what a method compares while the block runs, which should be one training step.
 
     Our losses report what they compare. Where a method calls a loss of solo-learn, the loss of ours
     that equals it is called beside it, without a gradient, only for that report.
+
+    Args:
+        module: the method, or any model.
+        backbone: its part that makes features; None looks for one with a usual name.
+        projector: its part that makes projections; None looks for one with a usual name.
     """
     captured = StepCapture()
+    module = getattr(module, "module", module)  # DistributedDataParallel's
     with ExitStack() as stack:
         captured.compared = stack.enter_context(capture_losses())
-        for name, outputs in (("backbone", captured.features), ("projector", captured.projections)):
-            part = getattr(module, name, None)
-            if isinstance(part, nn.Module):
+        for outputs, part, *usual_names in (
+            (captured.features, backbone, "backbone", "encoder"),
+            (captured.projections, projector, "projector", "projection_head"),
+        ):
+            usual = [getattr(module, name, None) for name in usual_names]
+            found = [one for one in usual if isinstance(one, nn.Module)]
+            for observed in (found if part is None else [part])[:1]:
                 hook = functools.partial(_collect, outputs)
-                stack.callback(part.register_forward_hook(hook).remove)
+                stack.callback(observed.register_forward_hook(hook).remove)
         # A method looks its loss up by name in the module that it was written in.
         for source in {sys.modules.get(base.__module__) for base in type(module).__mro__} - {None}:
             for name in COUNTERPARTS.keys() & vars(source).keys():
@@ -71,8 +81,9 @@ def capture(module: Any) -> Iterator[StepCapture]:
 def _collect(outputs: list[Tensor], module: Any, inputs: Any, output: Any) -> None:
     """Remember what a part of the method returns."""
     # Without gradients it is not part of the step: validation images, for example.
-    if isinstance(output, Tensor) and output.ndim == 2 and torch.is_grad_enabled():
-        outputs.append(output.detach())
+    if isinstance(output, Tensor) and output.ndim >= 2 and torch.is_grad_enabled():
+        # Pooled images may still have a height and a width, of 1; other maps are no features.
+        outputs.extend([output.detach().flatten(1)] if output.shape[2:].numel() == 1 else [])
 
 
 def _reported(source: Any, name: str, captured: StepCapture) -> Callable[..., Tensor]:

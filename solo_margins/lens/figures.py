@@ -13,7 +13,7 @@ from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 from solo_margins.lens import curves
-from solo_margins.lens.records import HISTOGRAMS, Histogram
+from solo_margins.lens.records import Histogram
 from solo_margins.lens.runs import ReportedRun
 from solo_margins.losses import Margins
 from solo_margins.losses.margins import ContrastSpec
@@ -23,6 +23,13 @@ MOST_STEPS = 120  # of the slider
 FEW_POINTS = 25  # of a line with markers
 Point = tuple[float, float]
 ANGLES, PROBABILITIES = curves.ANGLES[::2], curves.PROBABILITIES[:-1:2]
+
+# Plots of histograms: title, quantities, end of the axis, factor of its unit.
+HISTOGRAMS = (
+    ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
+    ("probability q of the positives", ("q",), 1, 1.0),
+    ("pairwise distances (1 − cos θ) / 2", ("distance",), 1, 1.0),
+)
 
 
 def sections(runs: Sequence[ReportedRun]) -> dict[str, dict[str, Any]]:
@@ -143,16 +150,13 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
             shade = {"fillcolor": run.colour, "opacity": 0.12, "line_width": 0}
             figure.add_vrect(*band, row=len(panels), col=1, **shade)
     figure.update_yaxes(title="share, %", rangemode="tozero")
-    moves = [
-        {"label": str(step), "method": "restyle", "args": [{"y": of_step}]}
-        for step, of_step in shares.items()
-    ]
+    restyles = ((str(step), [{"y": of_step}]) for step, of_step in shares.items())
+    moves = [{"label": label, "method": "restyle", "args": args} for label, args in restyles]
     slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
-    height = 230 * len(panels) + 110
-    return figure.update_layout(template="none", height=height, sliders=[slider])
+    return figure.update_layout(template="none", height=230 * len(panels) + 110, sliders=[slider])
 
 
 def _shares(histogram: Histogram) -> list[float]:
     """Return the share of each bin in percent, the last one twice to end the line."""
-    shares = [round(100.0 * count / max(1, histogram.total), 3) for count in histogram.counts]
+    shares = [round(100.0 * count / max(1, sum(histogram.counts)), 3) for count in histogram.counts]
     return [*shares, shares[-1]]

@@ -44,7 +44,10 @@ class HealthChecks:
 
     def check(self, seen: records.Observation) -> list[tuple[str, str]]:
         """Return name and text of every new warning."""
-        is_warm = seen.epoch >= 1.0 + float(setting(self.cfg, "scheduler.warmup_epochs", 0.0))
+        # Where nobody counts epochs, ten observations stand for one.
+        counted = self._past.get("observations", 0) / (2 * LASTING)
+        epoch = counted if math.isnan(seen.epoch) else seen.epoch
+        is_warm = epoch >= 1.0 + float(setting(self.cfg, "scheduler.warmup_epochs", 0.0))
         values = self._values(seen, is_warm)
         self._in_a_row = {
             name: self._in_a_row.get(name, 0) + 1
@@ -116,7 +119,9 @@ class HealthChecks:
         def now(key: re.Match[str]) -> str:
             # Margins and temperature may be scheduled: those of the observation.
             value = values.get(key[0].rpartition(".")[2], setting(self.cfg, key[0]))
-            return f"{key[0]} (now {value:g})" if isinstance(value, (int, float)) else key[0]
+            # Without a configuration a user knows margins and temperature by their own names.
+            name = key[0] if self.cfg else key[0].removeprefix("method_kwargs.")
+            return f"{name} (now {value:g})" if isinstance(value, (int, float)) else name
 
         return SETTING.sub(now, text.format_map(values))
 

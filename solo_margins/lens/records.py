@@ -4,12 +4,13 @@ The first line describes the run; every further line is an observation, a warnin
 lens. Lines are written immediately, so that a killed run loses at most its last line, and the file
 can be read during training.
 
-    >>> import tempfile
+    >>> import dataclasses, tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> writer = Writer(Path(folder.name))
-    >>> writer.begin({"method": "byol_curv"}, first_step=0)
+    >>> path = Path(folder.name) / FILE
+    >>> begin(path, {"method": "byol_curv"}, first_step=0)
     >>> counted = Histogram.of(torch.tensor([0.1, 0.2, 0.9]), low=0.0, high=1.0, bins=2)
-    >>> writer.add(Observation(5, 0.5, scalars={"q": 0.4}, histograms={"q": counted}))
+    >>> seen = Observation(5, 0.5, scalars={"q": 0.4}, histograms={"q": counted})
+    >>> add(path, "observation", dataclasses.asdict(seen))
     >>> run = read(Path(folder.name))
     >>> run.header["method"], run.observations[0].scalars["q"], run.observations[0].histograms["q"]
     ('byol_curv', 0.4, Histogram(low=0.0, high=1.0, counts=[2, 1]))
@@ -19,8 +20,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import namedtuple
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,6 @@ from solo_margins.files import append_line, complete_file, read_lines
 FILE = "lens.jsonl"  # in the run's folder
 # Numbers that JSON does not have, as Python writes them, and what is written instead.
 CONSTANTS = {"NaN": None, "Infinity": "inf", "-Infinity": "-inf"}
-# Plots of histograms: title, quantities, end of the axis, factor of its unit.
-HISTOGRAMS = (
-    ("angles of pairs, degrees", ("positive_angle", "negative_angle"), 180, 180 / math.pi),
-    ("probability q of the positives", ("q",), 1, 1.0),
-    ("pairwise distances (1 − cos θ) / 2", ("distance",), 1, 1.0),
-)
 
 
 @dataclass(frozen=True)
@@ -56,13 +52,9 @@ class Histogram:
     @classmethod
     def of(cls, values: Tensor, low: float, high: float, bins: int) -> Histogram:
         """Count values; values outside the range count at its ends."""
-        counts = torch.histc(values.detach().float().clamp(low, high), bins, low, high)
+        # On the CPU: a GPU counts in no fixed order, which deterministic=true refuses.
+        counts = torch.histc(values.detach().float().clamp(low, high).cpu(), bins, low, high)
         return cls(low, high, [int(count) for count in counts.tolist()])
-
-    @property
-    def total(self) -> int:
-        """The number of values."""
-        return sum(self.counts)
 
     @property
     def edges(self) -> list[float]:
@@ -77,7 +69,7 @@ class Observation:
 
     Attributes:
         step: optimiser steps taken before.
-        epoch: epochs trained before, with their fraction.
+        epoch: epochs trained before, with their fraction; NaN where nobody counts them.
         scalars: name of a quantity to its value; see :mod:`solo_margins.lens.measures`.
         histograms: name of a quantity to the counts of its values.
         margins: the fields of ``Margins`` at this step, scheduled ones included.
@@ -90,13 +82,7 @@ class Observation:
     margins: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class HealthWarning:
-    """A warning about the run's health."""
-
-    step: int
-    name: str
-    text: str
+HealthWarning = namedtuple("HealthWarning", ["step", "name", "text"])
 
 
 @dataclass(frozen=True)
@@ -104,7 +90,8 @@ class LensRun:
     """The content of a run's file.
 
     Attributes:
-        header: ``method``, ``name``, ``host``, ``versions``, ``margins``, ``polarization``, …
+        header: ``every``, ``name``, ``method``, ``versions`` and ``settings``, which are empty
+            where the run has no configuration.
         observations: by their steps.
         warnings: the warnings about its health.
         cost: ``observations``, ``seconds`` and ``training_seconds`` of the last process.
@@ -118,38 +105,24 @@ class LensRun:
     problems: list[str] = field(default_factory=list)
 
 
-class Writer:
-    """Writes a run's file, line by line.
+def begin(path: Path, header: Mapping[str, Any], first_step: int) -> None:
+    """Start a run's file, or continue that of a resumed run.
 
-    Args:
-        folder: of the run.
+    Observations after the checkpoint of a resumed run are dropped; they will be made again.
     """
+    lines = [_json({"kind": "header", **header})]
+    if first_step > 0 and path.exists():
+        for content in read_lines(path, json.loads)[0]:
+            step = content.get("step") if isinstance(content, dict) else None
+            if isinstance(step, int) and step < first_step:
+                lines.append(json.dumps(content))
+    with complete_file(path) as unfinished:
+        unfinished.write_text("".join(f"{line}\n" for line in lines))
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
 
-    def begin(self, header: Mapping[str, Any], first_step: int) -> None:
-        """Start the file, or continue that of a resumed run.
-
-        Observations after the checkpoint of a resumed run are dropped; they will be made again.
-        """
-        lines = [_json({"kind": "header", **header})]
-        if first_step > 0 and self.path.exists():
-            for content in read_lines(self.path, json.loads)[0]:
-                step = content.get("step") if isinstance(content, dict) else None
-                if isinstance(step, int) and step < first_step:
-                    lines.append(json.dumps(content))
-        with complete_file(self.path) as unfinished:
-            unfinished.write_text("".join(f"{line}\n" for line in lines))
-
-    def add(self, seen: Observation | HealthWarning) -> None:
-        """Add an observation or a warning."""
-        kind = "observation" if isinstance(seen, Observation) else "warning"
-        append_line(self.path, _json({"kind": kind, **asdict(seen)}))
-
-    def add_cost(self, **figures: float) -> None:
-        """Add the cost of the lens."""
-        append_line(self.path, _json({"kind": "cost", **figures}))
+def add(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Add a line to a run's file: an ``observation``, a ``warning`` or the ``cost`` of the lens."""
+    append_line(path, _json({"kind": kind, **content}))
 
 
 def _json(content: Any) -> str:
@@ -182,8 +155,8 @@ def _add(run: LensRun, content: dict[str, Any]) -> None:
     elif kind == "warning":
         run.warnings.append(HealthWarning(int(content["step"]), content["name"], content["text"]))
     elif kind == "observation":
-        seen = Observation(int(content["step"]), float(content["epoch"]), scalars={})
-        seen.scalars.update(_numbers(content["scalars"]))
+        epoch = _numbers({"epoch": content["epoch"]})["epoch"]
+        seen = Observation(int(content["step"]), epoch, _numbers(content["scalars"]))
         for name, one in content["histograms"].items():
             seen.histograms[name] = Histogram(float(one["low"]), float(one["high"]), one["counts"])
         for name, value in content["margins"].items():

@@ -3,7 +3,6 @@
 import csv
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -25,8 +24,6 @@ from solo_margins.losses.margins import FIELDS
 COLOURS = ("#2f81d6", "#f07f1e", "#2ca05a", "#d6404a", "#9a6dd0", "#a2725f", "#e377c2", "#17aec0")
 # Column of metrics.csv to the classifier it belongs to.
 ACCURACIES = {"val_acc1": "online classifier", "val_knn_acc1": "kNN"}
-# Default names of run folders.
-UNNAMED = re.compile(r"run-[0-9a-f]{8}")
 
 
 @dataclass
@@ -104,8 +101,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
     names = [run.described("name") for run in runs]
     for run, name, colour in zip(runs, names, cycle(COLOURS), strict=False):
         run.colour = colour
-        # A unique name from the user says more than a default folder name.
-        if UNNAMED.fullmatch(run.label) and name != "–" and names.count(name) == 1:
+        # A name that nobody chose is that of method, data and variant; the folder's says more.
+        unchosen = "-".join(run.described(key) for key in ("method", "data.name", "variant"))
+        if name not in ("–", unchosen) and names.count(name) == 1:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
@@ -132,14 +130,16 @@ def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:
     try:
         args: Any = read_settings(folder)
         settings = run.lens.header.get("settings") if args is None else OmegaConf.to_container(args)
-        if settings and isinstance(settings, dict):
+        if isinstance(settings, dict):
             run.settings = flattened(settings)
         else:
             notes.append(f"{folder} has no args.json: its settings are unknown.")
     except Exception as reason:
         # OmegaConf raises its own errors for bad interpolations and keys.
         notes.append(f"The settings of {folder} are unknown: {one_line(reason)}")
-    run.accuracies = logged_accuracies(folder, notes)
+    # Whoever has no configuration logs accuracies elsewhere, if at all.
+    is_ours = run.lens.header.get("settings") != {}
+    run.accuracies = logged_accuracies(folder, notes if is_ours else [])
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
@@ -161,9 +161,7 @@ def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, flo
         notes: receives a message about everything missing or unreadable.
     """
     # By length first: version_10 comes after version_2.
-    files = sorted(
-        folder.glob("logs/version_*/metrics.csv"), key=lambda file: (len(str(file)), file)
-    )
+    files = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda one: (len(str(one)), one))
     if not files:
         notes.append(f"{folder} has no logs/version_*/metrics.csv: its accuracies are unknown.")
     joined: dict[str, dict[int, float]] = {}
@@ -201,12 +199,11 @@ def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:
         >>> flattened({"optimizer": {"lr": 0.1}, "augmentations": [{"crop_size": 32}]})
         {'optimizer.lr': 0.1, 'augmentations[0].crop_size': 32}
     """
-    if isinstance(settings, dict) and settings:
+    if isinstance(settings, dict) and (settings or not prefix):
         items = {f"{prefix}.{key}" if prefix else str(key): settings[key] for key in settings}
     elif isinstance(settings, list) and any(isinstance(value, (dict, list)) for value in settings):
         items = {f"{prefix}[{number}]": value for number, value in enumerate(settings)}
     else:
         return {prefix: settings}
-    return {
-        name: value for key, part in items.items() for name, value in flattened(part, key).items()
-    }
+    parts = [flattened(part, key) for key, part in items.items()]
+    return {name: value for part in parts for name, value in part.items()}

@@ -18,10 +18,8 @@ def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     require_margins(margins)
     require_same_shape("p", p, "z", z)
     if margins.attenuation != 0.0:
-        raise ValueError(
-            "margins.attenuation must be 0 for a loss without negatives, "
-            f"got {margins.attenuation!r}"
-        )
+        words = "margins.attenuation must be 0 for a loss without negatives"
+        raise ValueError(f"{words}, got {margins.attenuation!r}")
     return positives_only(p, z, margins)
 
 

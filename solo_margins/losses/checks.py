@@ -1,6 +1,7 @@
 """Checks of arguments; an error names the argument, its range and the value received."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,11 +46,10 @@ def require_number(name: str, value: Any, allowed: Range) -> float:
     raise ValueError(f"{name} must be {allowed.described}, got {value!r}")
 
 
-def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def require_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """Return ``value``, or raise ``ValueError`` if it is not one of ``choices``."""
     if value not in choices:
-        listed = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be {listed}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     return value
 
 

@@ -60,7 +60,7 @@ def query_key(
 ) -> Tensor:
     """Return the mean loss of queries against all keys; key i is the positive of query i."""
     rows, columns = geometry.unit_vectors(query, key)
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     pairs = positives.diagonal_positives(own_rows(sizes), sum(sizes), rows.device)
     columns = gather(columns, sizes, with_gradient)
     return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
@@ -70,7 +70,7 @@ def query_key(
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
     (rows,) = geometry.unit_vectors(z)
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
     columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
     return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
@@ -80,7 +80,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = 
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of queries against their own key and the columns of a queue."""
     rows, keys, columns = geometry.unit_vectors(query, key.detach(), negatives.detach().t())
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     pairs = positives.paired_positives(keys, sum(sizes))
     return contrastive_loss(rows, columns, pairs, spec, len(sizes))
 

@@ -18,14 +18,15 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     return values
 
 
-def batch_sizes(rows: Tensor) -> list[int]:
-    """Return how many rows each rank holds."""
-    if is_alone():
+def batch_sizes(rows: Tensor, gathers: bool = True) -> list[int]:
+    """Return how many rows each rank holds, or this rank alone if nothing is to be gathered."""
+    if not gathers or is_alone():
         return [rows.shape[0]]
     own = torch.tensor([rows.shape[0]], device=rows.device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, own)
-    return [int(size) for size in torch.cat(sizes)]
+    # At once, so that the device is waited for once.
+    return torch.cat(sizes).tolist()
 
 
 def own_rows(sizes: list[int]) -> slice:

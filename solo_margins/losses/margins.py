@@ -200,6 +200,7 @@ class ContrastSpec:
         negatives_weight: β >= 0 of the generalised InfoNCE (Eq. 6); 1 is InfoNCE.
         tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
         beta: how strongly hard negatives are weighted, >= 0.
+        gathers: whether several processes compare with each other's vectors.
 
     Raises:
         ValueError: a setting leaves its range; the message names setting, range and value.
@@ -210,6 +211,7 @@ class ContrastSpec:
     negatives_weight: float = 1.0
     tau_plus: float = 0.0
     beta: float = 0.0
+    gathers: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.temperature, AlignedTemperature):

@@ -5,26 +5,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from solo_margins.losses.checks import require_same_shape
+from solo_margins.losses import forms
+from solo_margins.losses.checks import require_flag, require_same_shape, require_width
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
-from solo_margins.losses.mocov2plus import mocov2plus_margin_loss_func
-from solo_margins.losses.simclr import simclr_margin_loss_func
 
 
 class MarginNTXentLoss(nn.Module):
     """NT-Xent with margins for two batches of views, as other libraries call it.
 
-    With default margins it equals lightly's ``NTXentLoss``. Without a memory bank the views of all
-    processes are gathered with gradient: SimCLR. With one, the first batch holds queries, the
-    second their keys, which get no gradient, and the bank's earlier keys are the negatives: MoCo.
-    The bank stores the keys of all processes whenever the queries require a gradient, and is part
-    of the module's state.
+    Its arguments are those of lightly's ``NTXentLoss``, which it equals at default margins. Without
+    a memory bank all views of a batch are compared: SimCLR. With one, the first batch holds
+    queries, the second their keys, which get no gradient, and the bank's earlier keys are the
+    negatives: MoCo. The bank stores keys whenever the queries require a gradient, and is part of
+    the module's state.
 
     Args:
         temperature: τ > 0, or an :class:`AlignedTemperature`.
+        memory_bank_size: (K, D) for K keys of D entries; 0 for no memory bank. In this place the
+            margins are taken, too: ``MarginNTXentLoss(temperature, margins)``.
+        gather_distributed: in several processes, compare with the views of all of them, which are
+            gathered with gradient, and store the keys of all; by default each has its own.
         margins: the margins; see :class:`Margins`.
-        memory_bank_size: (K, D) for K keys of D entries; 0 for no memory bank.
 
     Raises:
         ValueError: the temperature is not a number > 0, the memory bank's size is neither 0 nor two
@@ -43,33 +45,35 @@ class MarginNTXentLoss(nn.Module):
     def __init__(
         self,
         temperature: float | AlignedTemperature = 0.5,
+        memory_bank_size: int | Sequence[int] | Margins = 0,
+        gather_distributed: bool = False,
         margins: Margins = Margins(),
-        memory_bank_size: int | Sequence[int] = 0,
     ) -> None:
         super().__init__()
+        if isinstance(memory_bank_size, Margins):
+            margins, memory_bank_size = memory_bank_size, 0
         spec = ContrastSpec(temperature, margins)
         self.temperature, self.margins = spec.temperature, spec.margins
+        self.gather_distributed = require_flag("gather_distributed", gather_distributed)
         self.register_buffer("bank", None)
-        if memory_bank_size != 0:
-            keys = torch.randn(_bank_shape(memory_bank_size))
-            self.bank = nn.functional.normalize(keys, dim=1)
+        if shape := _bank_shape(memory_bank_size):
+            self.bank = nn.functional.normalize(torch.randn(shape), dim=1)
             self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
     def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
         """Return the loss of two (N, D) batches; row i of one and of the other are positives."""
         require_same_shape("z0", z0, "z1", z1)
+        spec = ContrastSpec(self.temperature, self.margins, gathers=self.gather_distributed)
+        sizes = batch_sizes(z0, spec.gathers)
         if self.bank is not None:
-            loss = mocov2plus_margin_loss_func(
-                z0, z1, self.bank.t(), self.temperature, self.margins
-            )
+            require_width("the memory bank", self.bank, "KD", "z0", z0)
+            loss = forms.queue(z0, z1, self.bank.t(), spec)
             if z0.requires_grad:
-                self._remember(gather(z1.detach(), batch_sizes(z1)))
+                self._remember(gather(z1.detach(), sizes))
             return loss
-        own = own_rows(batch_sizes(z0))
-        ids = torch.arange(own.start, own.stop, device=z0.device)
-        return simclr_margin_loss_func(
-            torch.cat([z0, z1]), ids.repeat(2), self.temperature, self.margins
-        )
+        own = own_rows(sizes)
+        ids = torch.arange(own.start, own.stop, device=z0.device).repeat(2)
+        return forms.same_id(torch.cat([z0, z1]), ids, spec)
 
     @torch.no_grad()
     def _remember(self, keys: Tensor) -> None:
@@ -84,16 +88,18 @@ class MarginNTXentLoss(nn.Module):
         self.position = (self.position + len(keys)) % len(bank)
 
     def extra_repr(self) -> str:
-        """Return the settings, shown when the module is printed."""
+        """Return the arguments, shown when the module is printed."""
         size = 0 if self.bank is None else tuple(self.bank.shape)
-        return f"temperature={self.temperature}, margins={self.margins}, memory_bank_size={size}"
+        return f"{self.temperature}, {size}, {self.gather_distributed}, {self.margins}"
 
 
 def _bank_shape(size: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the number of keys and their width."""
+    """Return the number of keys and their width, nothing where there is no bank."""
     shape = tuple(size) if isinstance(size, Sequence) else (size,)
+    # lightly takes 0, (0,) and (0, width) for no memory bank.
+    if shape[:1] == (0,) and len(shape) <= 2:
+        return ()
     if len(shape) != 2 or not all(isinstance(length, int) and length > 0 for length in shape):
-        raise ValueError(
-            f"memory_bank_size must be 0 or (keys, width), such as (4096, 128), got {size!r}"
-        )
+        allowed = "0 or (keys, width), such as (4096, 128)"
+        raise ValueError(f"memory_bank_size must be {allowed}, got {size!r}")
     return shape

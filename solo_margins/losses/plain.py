@@ -150,7 +150,7 @@ def query_key(
     Keys of other ranks are gathered without gradient, unless it is asked for.
     """
     rows, columns = _directions(query, key)
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     columns = gather(columns, sizes, with_gradient)
     number = torch.arange(len(columns), device=rows.device)
     is_positive = number[own_rows(sizes)].unsqueeze(1) == number
@@ -161,7 +161,7 @@ def query_key(
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
     (rows,) = _directions(z)
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     columns, every = gather(rows, sizes, with_gradient=True), gather(ids, sizes)
     same = every.unsqueeze(1) == every
     is_positive = same & ~torch.eye(len(same), dtype=torch.bool, device=z.device)
@@ -173,7 +173,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of queries against their own key and the columns of a queue."""
     rows, keys, others = _directions(query, key.detach(), negatives.detach().t())
-    sizes = batch_sizes(rows)
+    sizes = batch_sizes(rows, spec.gathers)
     shape = (len(rows), len(rows) + len(others))
     is_positive = torch.eye(*shape, dtype=torch.bool, device=rows.device)
     is_negative = (torch.arange(shape[1], device=rows.device) >= len(rows)).expand(shape)

@@ -29,13 +29,20 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
     own_settings = ("num_prototypes", "kmeans_iters")
     in_batch_negatives = False
 
+    def on_train_epoch_start(self) -> None:
+        """Prepare clusters and assignments for the next epoch, on the device of the method."""
+        # solo-learn fills a table on the default device, alone by indexes on the GPU and with other
+        # ranks by such on the CPU. A table on the CPU cannot be indexed on the GPU.
+        with torch.device("cpu" if torch.distributed.is_initialized() else self.device):
+            super().on_train_epoch_start()
+        self.assignments: Tensor = self.assignments.to(self.device)
+
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the clusters' loss with margins and the classifier's loss."""
         indexes = batch[0]
         out = super(host.DeepClusterV2, self).training_step(batch, batch_idx)
-        views = out["z"]
-        z = torch.cat(views)
-        assigned = self.assignments[:, indexes].repeat(1, len(views)).to(z.device)
+        z = torch.cat(views := out["z"])
+        assigned = self.assignments[:, indexes].repeat(1, len(views))
         # One loss for each set of prototypes.
         losses = [
             deepclusterv2_margin_loss_func(

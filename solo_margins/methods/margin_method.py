@@ -51,6 +51,8 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
+        if "margins" not in self.cfg.method_kwargs:
+            raise AttributeError("BaseMethod does not call add_and_assert_specific_cfg")
         self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from solo_margins.cli import SetupError, TrainingInterrupted
+from solo_margins.cli import SetupError, TrainingInterrupted, user_errors
 from solo_margins.host.detect import quick_imports
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ def pretrain(cfg: DictConfig) -> Run:
 
     Args:
         cfg: a pretraining configuration with solo-learn's keys. Read besides them, all optional:
-            ``run_id`` (name of the run's folder in ``<checkpoint.dir>/<method>/``; a fresh one by
-            default), ``loggers.csv`` (true), ``loggers.tensorboard`` (false), ``results`` (a file
-            that a finished run adds a line to, see :mod:`solo_margins.results`),
-            ``skip_finished`` (true: a run that is in that file is not run again), and every
-            argument of Lightning's ``Trainer``.
+            ``run_id`` (name of the run's folder in ``<checkpoint.dir>/<method>/``; by default after
+            ``name``, with a number where that is taken), ``loggers.csv`` (true),
+            ``loggers.tensorboard`` (false), ``results`` (a file that a finished run adds a line to,
+            see :mod:`solo_margins.results`), ``skip_finished`` (true: a run that is in that file
+            is not run again), and every argument of Lightning's ``Trainer``.
 
     Raises:
         SetupError: the configuration cannot be run; the message says what is wrong.
@@ -54,6 +54,6 @@ def linear(cfg: DictConfig) -> Run:
 
 
 def _programs() -> Any:
-    with quick_imports():
+    with user_errors(), quick_imports():
         from solo_margins.training import programs
     return programs

@@ -36,6 +36,9 @@ def run_callbacks(module: Any) -> list[Any]:
     A run is ours if its method is one of ours or its configuration is composed from ours, which has
     ``run_id``. Any other run of solo-learn's stays as it is, unless it asks for the lens.
     """
+    if not hasattr(module, "cfg"):
+        # A module of a fork.
+        return []
     cfg, trainer = module.cfg, module.trainer
     is_our_method = isinstance(module, MarginMethod)
     is_our_recipe = "run_id" in cfg
@@ -56,25 +59,22 @@ def run_callbacks(module: Any) -> list[Any]:
     if is_our_method or is_our_recipe:
         # It comes first of those that act on a batch: it stops before anybody sees the next one.
         callbacks.append(InterruptGuard())
-        callbacks.append(
-            # A method may be built from a few settings and given to any trainer.
-            NonFiniteGuard(
-                read(cfg, "numerics", GuardSettings), setting(cfg, "checkpoint.enabled", False)
-            )
-        )
+        # A method may be built from a few settings and given to any trainer.
+        saves_state = setting(cfg, "checkpoint.enabled", False)
+        callbacks.append(NonFiniteGuard(read(cfg, "numerics", GuardSettings), saves_state))
         if any(isinstance(callback, Checkpointer) for callback in trainer.callbacks):
             callbacks.append(RunCheckpointer(cfg))
     if is_our_recipe:
         callbacks.append(SeededSteps(cfg.seed))
     if isinstance(trainer.datamodule, RunData):
-        callbacks.append(SkippedImagesReport())
+        callbacks.append(ClosingReport())
     # Somebody's own configuration of a method of solo-learn may call something else "lens".
     if is_our_method or is_our_recipe or setting(cfg, "lens.enabled") is True:
         settings = read(cfg, "lens", LensSettings)
         if settings.enabled:
-            from solo_margins.lens.callback import Lens
+            from solo_margins.lens import Lens
 
-            callbacks.append(Lens(settings))
+            callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
     if callbacks:
         show_warnings()
     present = {type(callback) for callback in trainer.callbacks}
@@ -110,8 +110,20 @@ class SeededSteps(pl.Callback):
             torch.cuda.manual_seed_all(seed)
 
 
-class SkippedImagesReport(pl.Callback):
-    """Says how many images were skipped, and lists them in the run's folder."""
+class ClosingReport(pl.Callback):
+    """Says how accurate a run is, and how many images were skipped; lists these in its folder."""
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Print the last accuracies on validation images, if any were measured."""
+        layer = "Linear" if "pretrained_feature_extractor" in pl_module.cfg else "Online"
+        titles = {"val_acc1": f"{layer} classifier", "val_knn_acc1": "kNN"}
+        values = trainer.callback_metrics
+        found = [f"{titles[name]}: {values[name]:.2f} %" for name in titles if name in values]
+        if found and trainer.is_global_zero:
+            loader = trainer.datamodule.validation
+            seen = sum(trainer.num_val_batches) * loader.batch_size * trainer.world_size
+            images = f"{min(seen, len(loader.dataset))} validation images"
+            print(f"{', '.join(found)} (top 1, {images}); run folder: {run_folder(trainer)}")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Report what all ranks have skipped."""

@@ -6,7 +6,6 @@ does, which our configurations name (:mod:`solo_margins.hydra_callback`).
 
 import copy
 import warnings
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,13 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins import host
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
-from solo_margins.config import read, require, setting, write
+from solo_margins.config import known_settings, read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.backbones import backbone_constructor
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
 from solo_margins.lens import LensSettings
-from solo_margins.losses.checks import POSITIVE, Range, require_number
+from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
 from solo_margins.losses.margins import Margins
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.methods.settings import MarginSettings
@@ -109,9 +108,8 @@ def _complete_probe(cfg: DictConfig) -> None:
     complete_image_spec(cfg)
     _check_paths(cfg, "train_path", "val_path")
     if setting(cfg, "auto_augment") and cfg.data.format != "image_folder":
-        raise ValueError(
-            f"auto_augment=true needs data.format=image_folder, got {cfg.data.format}."
-        )
+        needed = "data.format=image_folder"
+        raise ValueError(f"auto_augment=true needs {needed}, got {cfg.data.format}.")
 
 
 def _fill(cfg: DictConfig, key: str, value: Any) -> None:
@@ -152,25 +150,21 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
-    _drop_absent_backbone_settings(cfg)
+    # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
+    # solo-learn hands every key on, and another backbone refuses it.
+    kwargs = setting(cfg, "backbone.kwargs", {})
+    for name in [name for name in kwargs if kwargs[name] is None]:
+        del kwargs[name]
     _drop_settings_of_other_optimizers(cfg)
     _warn_about_long_warmup(cfg)
 
 
-def check_choice(key: str, value: Any, allowed: Iterable[str]) -> None:
-    """Raise ``ValueError`` listing what is allowed."""
-    names = sorted(allowed)
-    if value not in names:
-        raise ValueError(f"{key} must be one of {', '.join(names)}, got {value!r}.")
-
-
 def _check_method(cfg: DictConfig) -> None:
-    methods = host.METHODS
     try:
         # Subscription, not `in`: a method that this solo-learn lacks says who has it.
-        methods[cfg.method]
+        host.METHODS[cfg.method]
     except KeyError:
-        check_choice("method", cfg.method, set(methods) - {"base", "linear"})
+        require_choice("method", cfg.method, sorted(set(host.METHODS) - {"base", "linear"}))
 
 
 def _check_names(cfg: DictConfig, model: Any) -> None:
@@ -178,20 +172,18 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     require(cfg, "backbone.name", "data.dataset", "optimizer.name", "optimizer.batch_size")
     require(cfg, "optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs")
     backbone_constructor(str(cfg.backbone.name))
-    check_choice("optimizer.name", cfg.optimizer.name, model._OPTIMIZERS)
-    check_choice("scheduler.name", cfg.scheduler.name, model._SCHEDULERS)
-    check_choice("data.dataset", cfg.data.dataset, NATIVE_SIZE)
-    for logger in setting(cfg, "loggers", {}):
-        check_choice("A key of loggers", logger, KNOWN_LOGGERS)
+    require_choice("optimizer.name", cfg.optimizer.name, sorted(model._OPTIMIZERS))
+    require_choice("scheduler.name", cfg.scheduler.name, sorted(model._SCHEDULERS))
+    require_choice("data.dataset", cfg.data.dataset, sorted(NATIVE_SIZE))
+    known_settings("loggers", setting(cfg, "loggers"), KNOWN_LOGGERS)
 
 
 def _check_paths(cfg: DictConfig, *keys: str) -> None:
     """Check that the data are where the configuration says."""
-    if cfg.data.dataset not in PATHS_NEEDED:
-        # Where torchvision downloads to need not exist yet.
-        return
-    for key in keys:
-        existing_folder(cfg, key)
+    # Where torchvision downloads to need not exist yet.
+    if cfg.data.dataset in PATHS_NEEDED:
+        for key in keys:
+            existing_folder(cfg, key)
 
 
 def refuse_unread_settings(cfg: DictConfig) -> None:
@@ -252,17 +244,6 @@ def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
             f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
             "statistics of its own images."
         )
-
-
-def _drop_absent_backbone_settings(cfg: DictConfig) -> None:
-    """Remove settings of the backbone that are null.
-
-    A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
-    solo-learn hands every key on, and another backbone refuses it.
-    """
-    kwargs = setting(cfg, "backbone.kwargs", {})
-    for name in [name for name in kwargs if kwargs[name] is None]:
-        del kwargs[name]
 
 
 def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:

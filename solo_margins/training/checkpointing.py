@@ -2,10 +2,10 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
-import secrets
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,6 @@ from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
 from solo_margins.files import complete_file, put_in_place
 from solo_margins.host.lightning import pl
-from solo_margins.same_run import are_the_same_run
 
 # Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
@@ -63,9 +62,45 @@ def folder_of_runs(cfg: DictConfig) -> Path:
     return Path(cfg.checkpoint.dir, kind)
 
 
-def fresh_name() -> str:
-    """Return a name for a run that has none."""
-    return f"run-{secrets.token_hex(4)}"
+def readable_name(cfg: DictConfig) -> str:
+    """Return what a new run's folder is called, unless another run has it: the run's ``name``.
+
+    A name that nobody chose, which is that of the method, the data and the variant, gets the seed;
+    a probe's is that of its checkpoint and the data.
+    """
+    kind, name = folder_of_runs(cfg).name, str(cfg.name)
+    data = setting(cfg, "data.name") or setting(cfg, "data.dataset")
+    words = [str(word) for word in (data, setting(cfg, "variant")) if word is not None]
+    if name in (kind, "-".join([kind, *words])):
+        checkpoint = setting(cfg, "pretrained_feature_extractor")
+        name = "-".join([*words, f"seed{setting(cfg, 'seed')}"])
+        name = f"{Path(checkpoint).stem}-on-{data}" if checkpoint else name
+    # What chosen_name() allows, and short enough for any file system.
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).lstrip(".-")[:100] or kind
+
+
+def new_folder(cfg: DictConfig, claims: bool) -> Path:
+    """Return the folder of a new run, with a number in its name where others have the name.
+
+    Args:
+        cfg: the configuration.
+        claims: whether to make the folder.
+    """
+    folder = first = folder_of_runs(cfg) / readable_name(cfg)
+    numbers = itertools.count(2)
+    with writing(f"checkpoint.dir={cfg.checkpoint.dir}: {first}"):
+        while folder.exists() or (claims and not _claim(folder)):
+            folder = first.with_name(f"{first.name}-{next(numbers)}")
+    return folder
+
+
+def _claim(folder: Path) -> bool:
+    """Make a folder; it belongs to who makes it, so that two runs that start at once get two."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        return True
+    return False
 
 
 def choose_run(cfg: DictConfig) -> Run:
@@ -95,16 +130,29 @@ def choose_run(cfg: DictConfig) -> Run:
         fault = checkpoints.fault_of(resumed)
         if fault is not None:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
-    run = Run(runs / (name or fresh_name()), resumed)
+    # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
+    leads = not is_helper_process() and host.pl.utilities.rank_zero_only.rank == 0
+    writes = leads and (cfg.checkpoint.enabled or setting(cfg, "loggers.csv", True))
+    run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)
     refuse_other_run(run, cfg)
-    cfg.run_id = run.name
-    writes = cfg.checkpoint.enabled or setting(cfg, "loggers.csv", True)
-    if writes and not is_helper_process():
+    cfg.run_id = run.name if leads else name
+    if writes:
         with writing(f"checkpoint.dir={cfg.checkpoint.dir}: {run.folder}"):
             run.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=run.folder) as file:
                 file.write(b"x")
     return run
+
+
+@contextlib.contextmanager
+def no_empty_folder(run: Run) -> Iterator[None]:
+    """Remove the folder of a run whose set-up fails, so that the next one can have its name."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            run.folder.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -125,11 +173,10 @@ def refuse_other_run(run: Run, cfg: DictConfig) -> None:
     # Unreadable checkpoints are ignored; auto-resume has warned of them.
     if resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder))):
         return
+    other = " with other settings" if resumes else ""
     raise SetupError(
-        f"run_id={run.name}: {run.folder} already holds a run"
-        + (" with other settings" if resumes else "")
-        + "; choose another run_id, or continue that run with the same settings and "
-        "auto_resume.enabled=true."
+        f"run_id={run.name}: {run.folder} already holds a run{other}; choose another run_id, or "
+        "continue that run with the same settings and auto_resume.enabled=true."
     )
 
 
@@ -140,9 +187,8 @@ def chosen_name(cfg: DictConfig) -> str | None:
     if name is None:
         return None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", str(name)):
-        raise ValueError(
-            f"run_id names a folder: letters, digits and _ . - are allowed, got {str(name)!r}."
-        )
+        allowed = "letters, digits and _ . - are allowed"
+        raise ValueError(f"run_id names a folder: {allowed}, got {str(name)!r}.")
     return str(name)
 
 
@@ -194,7 +240,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
         runs = folder_of_runs(self.cfg)
         self.path = runs / trainer.strategy.broadcast(self._run_name(trainer, runs))
         # No "=": a path with one must be quoted twice on Hydra's command line.
-        self.ckpt_placeholder = f"{self.cfg.name}-{self.path.name}-ep{{}}.ckpt"
+        self.ckpt_placeholder = f"{runs.name}-{self.path.name}-ep{{}}.ckpt"
         run = Run(self.path, Path(trainer.ckpt_path) if trainer.ckpt_path else None)
         refuse_other_run(run, self.cfg)
         if run.resumed_from is not None and run.goes_on:
@@ -216,17 +262,12 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
             trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
     def _run_name(self, trainer: Any, runs: Path) -> str:
-        chosen = chosen_name(self.cfg)
-        if chosen is not None:
-            return chosen
+        name = chosen_name(self.cfg)
         resumed = Path(trainer.ckpt_path).parent if trainer.ckpt_path else None
-        if resumed is not None and resumed.parent.resolve() == runs.resolve():
-            settings = checkpoints.read_settings(resumed) or OmegaConf.create({})
-            before: Any = OmegaConf.to_container(settings)
-            now: Any = OmegaConf.to_container(self.cfg, resolve=True)
-            if are_the_same_run(before, now):
-                return resumed.name
-        return fresh_name()
+        if name is None and resumed is not None and resumed.parent.resolve() == runs.resolve():
+            same, _ = checkpoints.find_same_run(resumed, self.cfg, timedelta(days=36500))
+            name = None if same is None else resumed.name
+        return name or new_folder(self.cfg, claims=trainer.is_global_zero).name
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the configuration beside the checkpoints, as ``args.json``."""

@@ -27,15 +27,11 @@ def run(cfg: DictConfig) -> Run:
 
 
 def _train(cfg: DictConfig) -> Run:
-    is_probe = "pretrained_feature_extractor" in cfg
     with user_errors():
         cfg = parsed(cfg)
         host.pl.seed_everything(cfg.seed, workers=True)
-        model = _classifier(cfg) if is_probe else build_method(cfg)
-    result = train(cfg, model)
-    if is_probe and "val_acc1" in result.metrics:
-        print(f"Validation accuracy: {result.metrics['val_acc1']:.2f} %")
-    return result
+        model = _classifier(cfg) if "pretrained_feature_extractor" in cfg else build_method(cfg)
+    return train(cfg, model)
 
 
 def parsed(cfg: DictConfig) -> DictConfig:

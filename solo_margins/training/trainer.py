@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.checkpoints import newest_checkpoint, safe_loading
+from solo_margins.checkpoints import newest_checkpoint, read_settings, safe_loading
 from solo_margins.cli import TrainingStopped, user_errors
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
@@ -29,6 +29,7 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.Run:
     with user_errors():
         data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         run = checkpointing.choose_run(cfg)
+    with checkpointing.no_empty_folder(run), user_errors():
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
@@ -74,8 +75,6 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.Run:
                 f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {reason}. "
                 f"The last checkpoint is {checkpoint or 'none, checkpoint.enabled=false'}."
             )
-    if trainer.is_global_zero:
-        print(f"Logs: {run.folder / 'logs' if loggers else 'none'}")
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     return dataclasses.replace(run, checkpoint=checkpoint, metrics=metrics)
 
@@ -134,8 +133,8 @@ def _wandb(cfg: DictConfig, run: checkpointing.Run) -> Any:
         entity=cfg.wandb.entity,
         offline=cfg.wandb.offline,
         save_dir=str(run.folder),
-        # The same id as the folder's, so that a resumed run goes on in the same W&B run.
-        id=run.name,
+        # A resumed run goes on in the same W&B run; folders elsewhere may have the same name.
+        id=setting(read_settings(run.folder), "wandb_run_id") if run.goes_on else None,
         resume="allow",
     )
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
@@ -155,9 +154,7 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
     """Return every setting of the configuration that is an argument of Lightning's trainer."""
     known = inspect.signature(pl.Trainer.__init__).parameters
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    arguments = {
-        name: settings[name] for name in known if name in settings and name not in RESERVED
-    }
+    arguments = {key: settings[key] for key in known if key in settings and key not in RESERVED}
     if arguments.get("log_every_n_steps") is None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)

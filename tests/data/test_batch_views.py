@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
 from torchvision.transforms.functional import to_tensor
+from views import augmentations
 
 from solo_margins import host
 from solo_margins.data import batch_views
@@ -188,18 +189,7 @@ SETTINGS = {
     "saturation": {"color_jitter": {**JITTER, "prob": 0.5, "saturation": 1.5}},
     "hue": {"color_jitter": {**JITTER, "prob": 1.0, "hue": 0.3}},
     "blur": {"gaussian_blur": {"prob": 0.7}},
-    "all": {
-        "rrc": {"enabled": True, "crop_min_scale": 0.08, "crop_max_scale": 1.0},
-        "color_jitter": {
-            **{"prob": 0.8, "brightness": 0.4, "contrast": 0.4},
-            **{"saturation": 0.4, "hue": 0.1},
-        },
-        "grayscale": {"prob": 0.2},
-        "gaussian_blur": {"prob": 0.5},
-        "solarization": {"prob": 0.2},
-        "equalization": {"prob": 0.2},
-        "horizontal_flip": {"prob": 0.5},
-    },
+    "all": augmentations(crop_size=32, equalization={"prob": 0.2}),
 }
 
 

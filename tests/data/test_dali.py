@@ -140,7 +140,7 @@ def test_what_dali_cannot_do_is_refused_at_once(view, tmp_path):
     with pytest.raises(ValueError, match=r"augmentations\.0\.equalization is not available"):
         views(cfg)
     cfg.dali.device = "tpu"
-    with pytest.raises(ValueError, match=r"dali\.device must be 'gpu' or 'cpu', got 'tpu'"):
+    with pytest.raises(ValueError, match=r"dali\.device must be one of gpu, cpu, got 'tpu'"):
         device_of(cfg)
     cfg.dali.device = "gpu"
     if not torch.cuda.is_available():

@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_refused(stored, named_config, tmp_path):
         (("cifar100", folder), r"holds 10 class folders, but CIFAR-100 has 100 classes"),
         (("stl10", folder, unlabelled), r"unlabelled_folder=unlabeled is not a folder in"),
         (("cifar10", folder, *skip), r"on_error=skip is not possible with data\.format"),
-        (("cifar10", folder, "data.on_error=ignore"), r"must be 'raise' or 'skip', got 'ignore'"),
+        (("cifar10", folder, "data.on_error=ignore"), r"must be one of raise, skip, got 'ignore'"),
         (("cifar10", folder, "data.fraction=2"), r"data\.fraction must be between 0 and 1"),
         (("digits", folder), r"for images of your own use data=folder"),
     ]

@@ -62,6 +62,14 @@ def louder(original, *args):
     return ["louder", *original(*args)]
 
 
+def again_with_one(original, x):
+    return ["again", *original(x)]
+
+
+def with_another(self, x, y):
+    return [self, x, y]
+
+
 def new(self):
     return "new"
 
@@ -111,15 +119,22 @@ def test_a_class_gets_another_base(solo):
         Wrap("nowhere", "function", again),
         Wrap("first", "Class.absent", again),
         Replace("first", "Absent.method", new),
+        Wrap("first", "Class.method", again_with_one),
+        Replace("first", "Class.method", with_another),
     ],
     ids=lambda change: f"{type(change).__name__}-{change.module}-{change.target}",
 )
-def test_a_repair_that_does_not_fit_is_reported_and_left_out_as_a_whole(solo, missing):
+def test_a_repair_that_does_not_fit_is_noted_and_left_out_as_a_whole(solo, missing, monkeypatch):
     first, _ = solo
-    fitting = Wrap("first", "function", again)
-    with pytest.warns(UserWarning, match=r"'torn' does not fit the installed solo-learn"):
-        changes.apply([Repair("torn", "None.", (fitting, missing))])
+    monkeypatch.setattr(changes, "left_out", [])
+    fitting = Wrap("first", "function", again_with_one)
+    changes.apply([Repair("torn", "None.", (fitting, missing))])
+    (sentence,) = changes.left_out
+    assert sentence.startswith("The repair 'torn' does not fit the installed solo-learn")
     assert first.function(3) == [3]
+    changes.apply([Repair("whole", "None.", (fitting,))])
+    assert first.function(3) == ["again", 3]
+    assert len(changes.left_out) == 1
 
 
 def written(function):

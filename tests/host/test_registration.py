@@ -1,6 +1,7 @@
 """Our methods appear in the host's table, cheaply, once, and without hiding anybody's."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_without_packages_for_training_one_sentence_names_the_extra(python, tmp_
         tmp_path,
     )
     [named] = re.findall(r"^solo-learn needs (\w+), which is not installed: run ", message)
-    assert named in host.TRAINING_PACKAGES
+    assert find_spec(named), "installed here, but not in that process"
     assert message.endswith('`pip install ".[train]"` in the folder of solo-margins.')
 
 
@@ -170,7 +171,6 @@ def test_a_foreign_package_called_solo_is_left_alone_and_named(python, tmp_path)
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nonsense"):
         host.nonsense  # noqa: B018
-    assert {"METHODS", "FORM", "pl"} <= set(dir(host))
 
 
 @pytest.mark.parametrize("name", host.INTERFACE)

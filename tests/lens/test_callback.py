@@ -10,12 +10,10 @@ from method_parents import PARENTS, needs
 
 from solo_margins import host, training
 from solo_margins.cli import TrainingStopped
-from solo_margins.lens import LensSettings, records
-from solo_margins.lens.callback import Lens, band_of
+from solo_margins.lens import Lens, records
 from solo_margins.lens.runs import load_runs
 
 ANGLES = {"positive_angle", "negative_angle", "pull", "effective_scale"}
-EVERY_STEP = LensSettings(enabled=True, every=1)
 WITHOUT_NEGATIVES = {"byol", "simsiam", "nnsiam", "nnbyol", "wmse"}
 
 
@@ -29,12 +27,12 @@ def pytest_generate_tests(metafunc):
 def fitted(raw_config, loaders, trainer, tmp_path):
     """Train a method for some steps and return it, with what the lens saw."""
 
-    def run(method, *overrides, settings=EVERY_STEP, **options):
+    def run(method, *overrides, is_watched=True, **options):
         cfg = host.parse_pretrain_cfg(raw_config(method, "max_epochs=1", *overrides))
         host.pl.seed_everything(3)
         model = host.METHODS[method](cfg)
-        folder = tmp_path / f"lens-{method}-{settings.enabled}"
-        lens = [Lens(settings, folder)] if settings.enabled else []
+        folder = tmp_path / f"lens-{method}"
+        lens = [Lens(folder, every=1)] if is_watched else []
         options = {"limit_train_batches": 3, "limit_val_batches": 0, **options}
         trainer(cfg, lens, **options).fit(model, loaders(cfg)[0])
         return model, records.read(folder) if lens else None
@@ -52,7 +50,7 @@ def overrides_of(method):
 def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
     settings = overrides_of(any_method)
     watched, run = fitted(any_method, *settings)
-    alone, _ = fitted(any_method, *settings, settings=LensSettings(False))
+    alone, _ = fitted(any_method, *settings, is_watched=False)
     for key, value in alone.state_dict().items():
         assert torch.equal(value, watched.state_dict()[key]), key
     assert len(run.observations) >= 3
@@ -125,8 +123,7 @@ def test_polarization_is_measured_where_there_is_a_penalty(fitted, tmp_path, set
     model, run = fitted("simclr_margin", *settings, limit_train_batches=1)
     assert ("pairs_in_band" in run.observations[0].scalars) == is_on
     band = model.polarization.lower, model.polarization.upper
-    assert band_of(model) == (band if is_on else None)
-    [reported], _ = load_runs([tmp_path / "lens-simclr_margin-True"])
+    [reported], _ = load_runs([tmp_path / "lens-simclr_margin"])
     assert reported.band() == (band if is_on else None)
 
 
@@ -138,7 +135,7 @@ def test_batches_of_one_step_are_looked_at_once(fitted):
 @pytest.mark.skipif(host.FORM != "main", reason="the release is adapted for three methods")
 def test_a_method_without_cosines_is_measured_as_far_as_possible(fitted, caplog):
     _, run = fitted("barlow_twins", "method_kwargs.lamb=0.005", "method_kwargs.scale_loss=0.02")
-    assert caplog.text.count("compares no cosines") == 1
+    assert caplog.text.count("no loss compares cosines") == 1
     assert "effective_rank" in run.observations[0].scalars
     assert "positive_angle" not in run.observations[0].scalars
 
@@ -233,7 +230,7 @@ def test_a_collapse_stops_where_that_is_wanted(settings):
     assert ".ckpt" in str(e.value)
 
 
-def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
+def test_tensorboard_gets_numbers_and_histograms(settings):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
@@ -249,10 +246,8 @@ def test_tensorboard_gets_numbers_histograms_and_a_figure(settings):
     assert {"lens/positive_angle", "lens/q", "lens/distance"} <= set(tags["histograms"])
     seen = records.read(done.folder).observations[0].histograms["q"]
     shown = events.Histograms("lens/q")[0].histogram_value
-    assert shown.num == sum(shown.bucket) == seen.total
+    assert shown.num == sum(shown.bucket) == sum(seen.counts)
     assert max(shown.bucket) == max(seen.counts)
-    pytest.importorskip("matplotlib")
-    assert "lens/angles" in tags["images"]
 
 
 def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
@@ -261,5 +256,5 @@ def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
     offline = ["wandb.enabled=true", "wandb.offline=true", "wandb.project=p", "wandb.entity=null"]
     done = training.pretrain(settings(*offline))
     wandb.finish()
-    written = [p.name for p in (done.folder / "wandb").rglob("*")]
-    assert any("angles" in name and name.endswith(".png") for name in written)
+    [written] = (done.folder / "wandb").rglob("*.wandb")
+    assert b"lens/q_histogram" in written.read_bytes()

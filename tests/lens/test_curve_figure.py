@@ -33,7 +33,7 @@ def test_settings_are_read(word):
         ("margins.angular=x", r"^margins\.angular must be a number in \[0, π\], got 'x'"),
         ("margins.attenuation=nan", r"^margins\.attenuation must be .* got 'nan'"),
         ("margins.subtractive=inf", r"^margins\.subtractive must be a number >= 0, got inf"),
-        ("margins.attenuation_type=3", r"^margins\.attenuation_type must be 'I' or 'II', got 3"),
+        ("margins.attenuation_type=3", r"^margins\.attenuation_type must be one of I, II, got 3"),
         ("temperature=0", r"^temperature must be a number > 0, got 0"),
         ("q=1.5", r"^q must be a number in \[0, 1\], got 1\.5"),
         ("degrees=-1", r"^degrees must be a number in \[0, 180\], got -1"),

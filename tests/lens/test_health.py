@@ -20,6 +20,7 @@ from solo_margins.losses import Margins, mocov3_margin_loss_func
 from solo_margins.losses.capture import capture
 
 PLAIN = Margins()
+CONFIGURED = OmegaConf.create({"method": "mocov3_margin"})
 
 
 def healthy(epoch=100.0, margins=PLAIN, **changes):
@@ -47,7 +48,7 @@ def warnings(checks, seen, times=1):
 
 @pytest.mark.parametrize("seen", [healthy(), Observation(0, math.inf, {}), healthy(loss=math.nan)])
 def test_a_healthy_run_is_left_in_peace(seen):
-    assert warnings(HealthChecks(), seen, times=50) == []
+    assert warnings(HealthChecks(CONFIGURED), seen, times=50) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_a_healthy_run_is_left_in_peace(seen):
     ],
 )
 def test_a_collapse_is_told_once_it_lasts(changes, name, parts):
-    checks = HealthChecks()
+    checks = HealthChecks(CONFIGURED)
     assert warnings(checks, healthy(**changes), times=LASTING - 1) == []
     [(found, text)] = warnings(checks, healthy(**changes))
     assert found == name
@@ -83,11 +84,11 @@ def test_a_collapse_is_told_once_it_lasts(changes, name, parts):
 
 @pytest.mark.parametrize("margins", [Margins(angular=0.1), Margins(subtractive=0.1)])
 def test_margins_in_the_logits_raise_the_loss_of_chance(margins):
-    assert warnings(HealthChecks(), healthy(loss=9.0, margins=margins), times=20) == []
+    assert warnings(HealthChecks(CONFIGURED), healthy(loss=9.0, margins=margins), times=20) == []
 
 
 def test_a_short_dip_is_not_a_collapse():
-    checks = HealthChecks()
+    checks = HealthChecks(CONFIGURED)
     for _ in range(5):
         assert warnings(checks, healthy(angle_separation=0.5), times=LASTING - 1) == []
         assert warnings(checks, healthy()) == []
@@ -101,8 +102,17 @@ def test_how_training_begins_is_not_a_collapse():
     assert names == {"collapse_loss", "collapse_angles"}
 
 
+def test_without_epochs_ten_observations_are_the_first_one():
+    checks, at_chance = HealthChecks(), healthy(epoch=math.nan, angle_separation=0.5)
+    assert warnings(checks, at_chance, times=10 + LASTING - 1) == []
+    [(name, text)] = warnings(checks, at_chance)
+    assert name == "collapse_angles"
+    # Nobody has a configuration there.
+    assert text.endswith(": lower optimizer.lr or raise scheduler.warmup_epochs")
+
+
 def test_a_rank_that_falls():
-    checks = HealthChecks()
+    checks = HealthChecks(CONFIGURED)
     assert warnings(checks, healthy(effective_rank=60.0), times=9) == []
     [(name, text)] = warnings(checks, healthy(effective_rank=12.0), times=LASTING)
     assert name == "collapse_rank"
@@ -134,7 +144,7 @@ def test_a_rank_that_falls():
     ],
 )
 def test_settings_that_do_harm(changes, name, parts):
-    [(found, text)] = warnings(HealthChecks(), healthy(**changes), times=5)
+    [(found, text)] = warnings(HealthChecks(CONFIGURED), healthy(**changes), times=5)
     assert found == name
     assert all(part in text for part in parts), text
 
@@ -148,7 +158,7 @@ def test_collapsed_vectors_are_recognised():
     with capture() as compared:
         mocov3_margin_loss_func(one, other, 0.2)
     seen = measure(StepCapture(compared, features=[one]), epoch=1.0)
-    names = {name for name, _ in warnings(HealthChecks(), seen, times=LASTING)}
+    names = {name for name, _ in warnings(HealthChecks(CONFIGURED), seen, times=LASTING)}
     assert names == {"collapse_loss", "collapse_rank", "collapse_angles"}
 
 
@@ -158,7 +168,7 @@ DECOUPLED = "raise method_kwargs.margins.attenuation (now 0), take variant=decou
 
 
 def advised(*seen, settings=None):
-    checks = HealthChecks(OmegaConf.create(settings or {}))
+    checks = HealthChecks(OmegaConf.create(settings) if settings else CONFIGURED)
     for one in seen:
         checks.check(one)
     return checks.symptoms
@@ -298,7 +308,7 @@ def test_runs_without_records_are_refused(arguments, message, capsys):
 
 
 def test_a_half_written_file_is_read_as_far_as_it_goes(tmp_path, capsys):
-    path = write_lens(tmp_path, lasting(q=0.6)).path
+    path = write_lens(tmp_path, lasting(q=0.6))
     path.write_text(path.read_text() + '{"kind": "obs')
     assert advise([str(tmp_path)]).startswith("Q is 0.60")
     assert "half-written" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the lens needs: no training package for curves, no solo-learn for the callback."""
+"""What the lens needs: no training package for curves and loops, no solo-learn for Lightning."""
 
 import pytest
 from PIL import Image
@@ -8,16 +8,16 @@ import json, sys
 from pathlib import Path
 from solo_margins.lens.__main__ import main
 
+import solo_margins.lens
+
 margins = ["margins.angular=0.5", "margins.subtractive=0.2", "margins.curvature=1.5"]
 main(["curves", *margins, "output=new/curves.png"])
 loaded = sorted({"solo", "lightning", "hydra", "plotly"} & sys.modules.keys())
 
-sys.modules["solo"] = None
+sys.modules["solo"] = sys.modules["hydra"] = None
 import torch
 import lightning.pytorch as pl
-from solo_margins.lens import records
-from solo_margins.lens.callback import Lens
-from solo_margins.lens import LensSettings
+from solo_margins.lens import Lens, records
 from solo_margins.losses import mocov3_margin_loss_func
 
 class Module(pl.LightningModule):
@@ -31,7 +31,7 @@ class Module(pl.LightningModule):
 
 images = torch.utils.data.TensorDataset(torch.randn(16, 8))
 quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-lens = Lens(LensSettings(enabled=True, every=2), Path("run"))
+lens = Lens(every=2, folder="run")
 trainer = pl.Trainer(
     accelerator="cpu", max_epochs=1, callbacks=[lens], enable_checkpointing=False, **quiet
 )
@@ -56,3 +56,32 @@ def test_curves_load_no_training_package_and_the_callback_no_solo_learn(answer, 
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
     # The chosen margins, and the line that says what the subtractive one amounts to.
     assert {(0xC2, 0x41, 0x0C), (0x1D, 0x4E, 0xD8)} <= colours
+
+
+LOOP = """
+import json, sys
+for name in ("solo", "hydra", "lightning", "pytorch_lightning"):
+    sys.modules[name] = None
+import torch
+from solo_margins.lens import Lens
+from solo_margins.losses import MarginNTXentLoss
+
+model, criterion = torch.nn.Linear(8, 4), MarginNTXentLoss()
+lens = Lens(folder="run", every=2, backbone=model)
+for step in range(4):
+    with lens.recording(model):
+        criterion(*map(model, torch.randn(2, 8, 8))).backward()
+lens.finish()
+
+from solo_margins.lens.__main__ import main
+
+main(["advise", "run"])
+main(["report", "run", "output=report.html"])
+print(json.dumps(sorted(lens.last.scalars)))
+"""
+
+
+def test_a_loop_needs_neither_solo_learn_nor_hydra_nor_lightning(answer, tmp_path):
+    pytest.importorskip("plotly")
+    assert {"q", "positive_angle", "effective_rank"} <= set(answer(LOOP))
+    assert (tmp_path / "report.html").stat().st_size > 1 << 20

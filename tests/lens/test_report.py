@@ -7,8 +7,8 @@ from lens_runs import write_lens, write_run
 from report_pages import Page, lens_report, report
 
 from solo_margins.cli import run_cli
+from solo_margins.lens import records
 from solo_margins.lens.__main__ import main
-from solo_margins.lens.records import HealthWarning
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -23,8 +23,8 @@ def text(tmp_path_factory):
         variant="</script><img src=x onerror=alert(1)>",
         **{HOSTILE: "<b>&amp;", "seed": "'\"", "only_here": True},
     )
-    warned = HealthWarning(1, "x", HOSTILE)
-    write_lens(one, [], versions={HOSTILE: "\u2028</script>"}).add(warned)
+    path = write_lens(one, [], versions={HOSTILE: "\u2028</script>"})
+    records.add(path, "warning", {"step": 1, "name": "x", "text": HOSTILE})
     two = write_run(root / "a" / HOSTILE, looks=3)
     return report(root, one, two, root / "nowhere <img src=y>")
 

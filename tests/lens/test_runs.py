@@ -16,13 +16,15 @@ def test_runs_of_one_name_stay_apart(tmp_path):
     assert notes == [f"{folders[0]} is listed more than once and shown once."]
 
 
-def test_runs_that_nobody_named_are_shown_by_what_they_are(tmp_path):
-    names = {"run-0123abcd": "baseline", "run-4567abcd": "margins", "chosen": "other"}
+def test_a_run_is_shown_by_the_name_that_was_chosen_or_by_its_folders(tmp_path):
+    unchosen = "-".join([SETTINGS["method"], SETTINGS["data"]["name"], SETTINGS["variant"]])
+    names = {"first_try": "first try", "a": "margins", "digits-pos-seed5": unchosen}
     folders = [write_run(tmp_path / folder, looks=2, name=name) for folder, name in names.items()]
-    assert [run.label for run in load_runs(folders)[0]] == ["baseline", "margins", "chosen"]
-    twice = write_run(tmp_path / "run-89ababcd", looks=2, name="baseline")
+    labels = [run.label for run in load_runs(folders)[0]]
+    assert labels == ["first try", "margins", "digits-pos-seed5"]
+    twice = write_run(tmp_path / "first_try-2", looks=2, name="first try")
     labels = [run.label for run in load_runs([*folders, twice])[0]]
-    assert labels == ["run-0123abcd", "margins", "chosen", "run-89ababcd"]
+    assert labels == ["first_try", "margins", "digits-pos-seed5", "first_try-2"]
 
 
 def test_different_methods_are_pointed_out(tmp_path):

@@ -11,7 +11,7 @@ from solo_margins.lens import LensSettings
 WRONG = {
     "lens.every=0": "lens.every must be a whole number above 0 or None, got 0",
     "lens.every=often": "lens.every must be a whole number above 0 or None, got 'often'",
-    "lens.on_collapse=pray": "lens.on_collapse must be 'warn' or 'stop', got 'pray'",
+    "lens.on_collapse=pray": "lens.on_collapse must be one of warn, stop, got 'pray'",
     "lens.enabled=perhaps": "lens.enabled must be true or false, got 'perhaps'",
     "lens.evry=5": "lens has no setting 'evry'; its settings are enabled, every, on_collapse",
     "lens=false": "lens must hold enabled, every, on_collapse, got False",

@@ -34,9 +34,9 @@ WRONG_MARGINS = {
     "positive_scale": ([0.0, -1.0, math.nan, math.inf], "a number > 0"),
     "curvature": ([0.0, -2.0, math.nan, -math.inf], "a number > 0 or infinite"),
     "attenuation": ([-0.1, 1.1, math.nan, [0.5]], "a number in [0, 1]"),
-    "attenuation_type": (["III", 1, None], "'I' or 'II'"),
-    "curve": (["line", None], "'power' or 'root' or 'superellipse'"),
-    "beyond_pi": (["linear", 0], "'cosine' or 'monotone'"),
+    "attenuation_type": (["III", 1, None], "one of I, II"),
+    "curve": (["line", None], "one of power, root, superellipse"),
+    "beyond_pi": (["linear", 0], "one of cosine, monotone"),
 }
 
 

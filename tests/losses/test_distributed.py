@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from distributed_losses import ROWS, everything_of_one_rank
+from distributed_losses import ROWS, beside_lightly, everything_of_one_rank
 from processes import run_processes
 
 
@@ -25,3 +25,19 @@ def test_two_processes_agree_with_one(shares):
         torch.testing.assert_close(ranks.mean(dim=0), expected, rtol=1e-9, atol=1e-9, msg=str(case))
     assert 0 < count < ROWS * (ROWS - 1)
     assert first_count + second_count == count
+
+
+def test_in_two_processes_it_is_lightlys_loss():
+    """Losses, gradients and memory bank; the arguments stand where lightly's do."""
+    pytest.importorskip("lightly")
+    first, second = run_processes(2, beside_lightly)
+    for (bank, gathers), of_first in first.items():
+        of_second = second[bank, gathers]
+        for theirs, ours in (of_first, of_second):
+            expected = torch.tensor(theirs)
+            torch.testing.assert_close(torch.tensor(ours), expected, rtol=1e-4, atol=1e-5)
+        assert of_first[1][0] != of_second[1][0]
+        if bank:
+            keys = slice(-bank[0] * bank[1], None)
+            assert (of_first[1][keys] == of_second[1][keys]) == gathers
+    assert first[0, False] != first[0, True]

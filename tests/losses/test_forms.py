@@ -255,7 +255,7 @@ def test_compiled_code_follows_settings_and_sizes():
     found = [aligned.current]
     compiled(query, key, aligned)  # written by compiled code, too, without a graph break
     torch.testing.assert_close(found, [aligned.current])
-    banks = [MarginNTXentLoss(0.5, EVERYTHING, memory_bank_size=(8, 6)) for _ in range(2)]
+    banks = [MarginNTXentLoss(0.5, (8, 6), margins=EVERYTHING) for _ in range(2)]
     banks[1].load_state_dict(banks[0].state_dict())
     compiled = torch.compile(banks[0], fullgraph=True, backend="eager")
     for seed in range(2):

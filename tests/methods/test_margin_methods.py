@@ -147,7 +147,7 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         (
             "mocov3_margin",
             "method_kwargs.negatives.kind=soft",
-            "method_kwargs.negatives.kind must be 'standard' or 'debiased' or 'hard', got 'soft'",
+            "method_kwargs.negatives.kind must be one of standard, debiased, hard, got 'soft'",
         ),
         (
             "simclr_margin",

@@ -85,7 +85,7 @@ def test_an_alignment_starts_from_the_temperature():
         ),
         (
             {"angular": {"kind": "steep"}},
-            "method_kwargs.schedules.angular.kind must be 'constant' or 'linear' or 'cosine'",
+            "method_kwargs.schedules.angular.kind must be one of constant, linear, cosine, cycle",
         ),
         ({"angular": 3}, "method_kwargs.schedules.angular must hold kind, from, to, epochs, got 3"),
         (
@@ -106,8 +106,8 @@ def test_an_alignment_starts_from_the_temperature():
         ),
         (
             {"angular": {"kind": "alignment"}},
-            "method_kwargs.schedules.angular.kind must be 'constant' or 'linear' or 'cosine' or "
-            "'cycle', got 'alignment'",
+            "method_kwargs.schedules.angular.kind must be one of constant, linear, cosine, "
+            "cycle, got 'alignment'",
         ),
         (
             {"angular": {"factor": 1}},

@@ -1,11 +1,17 @@
 """What each process computes in the test of losses over several processes."""
 
 from dataclasses import replace
+from itertools import product
 
 import torch
 from loss_calls import FORMS, Settings, vectors
 
-from solo_margins.losses import AlignedTemperature, Margins, distance_polarization_with_count
+from solo_margins.losses import (
+    AlignedTemperature,
+    MarginNTXentLoss,
+    Margins,
+    distance_polarization_with_count,
+)
 
 ROWS, WIDTH, OUT = 12, 6, 5
 CASES = [
@@ -17,7 +23,7 @@ OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 KEYS_WITHOUT_GRADIENT = ("mocov3", "mocov3 hard", "generalized")
 
 
-def everything_of_one_rank(rank, shares):
+def everything_of_one_rank(rank, shares, device="cpu"):
     """Return the numbers of every loss for this rank's share of the rows, and a count.
 
     The numbers are value, gradient of the weights, and gradient of a penalty on the gradient, in
@@ -25,9 +31,9 @@ def everything_of_one_rank(rank, shares):
     """
     start = sum(shares[:rank])
     mine = slice(start, start + shares[rank])
-    first, second = vectors(ROWS, 0, WIDTH)[mine], vectors(ROWS, 1, WIDTH)[mine]
-    numbers = torch.arange(ROWS)[mine]
-    more = {"ids": numbers, "assignments": numbers % 9, "others": vectors(9, 2, OUT)}
+    first, second = (vectors(ROWS, seed, WIDTH)[mine].to(device) for seed in (0, 1))
+    numbers = torch.arange(ROWS, device=device)[mine]
+    more = {"ids": numbers, "assignments": numbers % 9, "others": vectors(9, 2, OUT).to(device)}
     found = {}
     for case in CASES:
         settings = replace(case, tile_size=2, **more)
@@ -39,7 +45,7 @@ def everything_of_one_rank(rank, shares):
 
 
 def _numbers(name, loss, first, second, settings):
-    weights = vectors(WIDTH, 3, OUT).requires_grad_()
+    weights = vectors(WIDTH, 3, OUT).to(first.device).requires_grad_()
     z, target = first @ weights, second @ weights
     if name in KEYS_WITHOUT_GRADIENT:
         target = target.detach()
@@ -49,3 +55,30 @@ def _numbers(name, loss, first, second, settings):
     # In direction of fixed vectors, because a norm is not additive over ranks.
     (second_gradient,) = torch.autograd.grad((by_rows * z.detach().roll(1, 1)).sum(), weights)
     return [value.item(), *gradient.flatten().tolist(), *second_gradient.flatten().tolist()]
+
+
+def beside_lightly(rank):
+    """Return what lightly's module and ours compute, by the size of the bank and who is gathered.
+
+    Both are lists: losses and gradients of three steps, and at the end the memory bank.
+    """
+    from lightly.loss import NTXentLoss
+
+    mine = slice(4 * rank, 4 * rank + 4)
+    found = {}
+    for bank, gathers in product([0, (16, OUT)], [False, True]):
+        for kind in (NTXentLoss, MarginNTXentLoss):
+            torch.manual_seed(0)
+            criterion = kind(0.3, bank, gathers)
+            numbers = found.setdefault((bank, gathers), [])
+            numbers.append([])
+            for step in range(3):
+                weights = vectors(WIDTH, 3, OUT).requires_grad_()
+                query, key = (vectors(8, seed, WIDTH)[mine] @ weights for seed in (step, step + 3))
+                loss = criterion(query.float(), (key.detach() if bank else key).float())
+                (gradient,) = torch.autograd.grad(loss, weights)
+                numbers[-1] += [loss.item(), *gradient.flatten().tolist()]
+            if bank:
+                keys = getattr(criterion, "memory_bank", criterion).bank
+                numbers[-1] += keys.flatten().tolist()
+    return found

@@ -26,10 +26,13 @@ NOT_RUN = {
     r"^mkdocs ": "tests/test_site.py builds the site",
     r"^source ": "activates the environment that scripts/environment.sh makes",
     r"^python -m solo_margins\.run$": "names no whole command",
+    r"scripts/execute_notebook\.py": "tests/test_tour.py executes the notebook, not in place",
+    r"stable_pretraining": "tests/test_examples.py runs it in its own environment",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
     r" --device gpu": "needs a GPU",
+    r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"scripts/hold_out\.py|reproduce (tune|main) ": "tests/scripts/reproduce/test_protocol.py does",
 }
 """Commands that are not executed, and why. Their settings are composed all the same."""
@@ -58,6 +61,7 @@ SHORTER = {
     "-m solo_margins.export": (),
     "-m solo_margins.lens": (),
     "bash scripts/demo.sh": ("--epochs", "1"),
+    "bash scripts/gpu_check.sh": ("--cpu", "--parts", "environment", "losses"),
     "examples/plain_pytorch.py": ("--epochs", "1"),
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
@@ -173,9 +177,9 @@ class Workshop:
         if program == "scripts/prepare_tinyimagenet.py":
             archive = tiny_imagenet.write_zip(self.folder / arguments[0], tiny_imagenet.content())
             arguments = [str(archive), str(self.folder / "tinyimagenet")]
-        if program == "bash scripts/demo.sh":
+        if program.startswith("bash scripts/"):
             # What the script does after setting the environment up.
-            program = "scripts/demo.py"
+            program = program.removeprefix("bash ").replace(".sh", ".py")
         if command.folder:
             program = f"{SOLO_LEARN}/{program}"
         return [*program.split(), *arguments, *extra]
@@ -189,7 +193,12 @@ class Workshop:
         return self.folder / "outputs" / name / "results.jsonl"
 
     def _filled(self, word, arguments):
-        runs = {"<run>": 0, "<other-run>": 1, "run-fbea07ab": 0, "run-22819171": 1}
+        runs = {
+            "<run>": 0,
+            "<other-run>": 1,
+            "digits-baseline-seed5": 0,
+            "digits-pos_curv-seed5": 1,
+        }
         for name, place in runs.items():
             word = re.sub(rf"(trained_models/mocov3_margin/)?{name}", str(self.runs[place]), word)
         word = word.replace("<checkpoint>", str(self.checkpoint)).replace(",…", "")

@@ -2,8 +2,10 @@
 
 Each program runs in a process of its own, as after ``python <program>``, but without the eight
 seconds that importing torch, Lightning and timm takes. Orders and answers are lines of JSON.
+Arguments name the modules to import; without any, this package and solo-learn are loaded.
 """
 
+import importlib
 import json
 import os
 import runpy
@@ -12,13 +14,12 @@ import sys
 import time
 import traceback
 
-import hydra  # noqa: F401
-import matplotlib.pyplot  # noqa: F401
+OURS = ("solo_margins.training", "solo_margins.evaluation.knn", "solo_margins.evaluation.probe")
 
-from solo_margins import host, training  # noqa: F401
-from solo_margins.evaluation import knn, probe  # noqa: F401
-
-host.load()
+for name in sys.argv[1:] or ("hydra", "matplotlib.pyplot", *OURS):
+    importlib.import_module(name)
+if len(sys.argv) == 1:
+    sys.modules["solo_margins.host"].load()
 
 
 def _become(order):

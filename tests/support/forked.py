@@ -8,13 +8,25 @@ from pathlib import Path
 
 
 class ForkedPrograms:
-    """A process that has everything imported and forks for each program; see fork_programs.py."""
+    """A process that has everything imported and forks for each program; see fork_programs.py.
 
-    def __init__(self, folder):
+    Args:
+        folder: of the programs' output, and where they run unless told otherwise.
+        modules: what to import; without any, this package and solo-learn.
+        warnings: what programs do with warnings, as after ``python -W``.
+    """
+
+    def __init__(self, folder, modules=(), warnings="ignore"):
         self.folder = folder
         self.number = 0
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", Path(__file__).with_name("fork_programs.py")],
+            [
+                sys.executable,
+                "-W",
+                warnings,
+                Path(__file__).with_name("fork_programs.py"),
+                *modules,
+            ],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -2,10 +2,12 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import torch
 
-from solo_margins.lens.records import HealthWarning, Histogram, Observation, Writer
+from solo_margins.lens import records
+from solo_margins.lens.records import Histogram, Observation
 
 SETTINGS = {
     "name": "mocov3_margin-digits-pos_curv",
@@ -23,7 +25,6 @@ SETTINGS = {
 HEADER = {
     "method": "MoCoV3Margin",
     "settings": SETTINGS,
-    "host": "main",
     "versions": {"torch": "2.14.1", "solo-margins": "0.1.0"},
     "every": 50,
 }
@@ -82,12 +83,12 @@ def metrics(path, accuracies, knn=None):
 
 
 def write_lens(folder, observations, **header):
-    """Write the file of the lens alone."""
-    writer = Writer(folder)
-    writer.begin({**HEADER, **header}, first_step=0)
+    """Write the file of the lens alone, and return its path."""
+    path = folder / records.FILE
+    records.begin(path, {**HEADER, **header}, first_step=0)
     for seen in observations:
-        writer.add(seen)
-    return writer
+        records.add(path, "observation", asdict(seen))
+    return path
 
 
 def write_run(folder, looks=12, steps=1000, speed=1.0, scalars=None, margins=None, **settings):
@@ -105,8 +106,10 @@ def write_run(folder, looks=12, steps=1000, speed=1.0, scalars=None, margins=Non
     )
     progress = [place / max(1, looks - 1) for place in range(looks)]
     seen = [observation(round(p * steps), p, speed, margins, **(scalars or {})) for p in progress]
-    writer = write_lens(folder, seen)
+    path = write_lens(folder, seen)
     text = "11 % of the positives get no gradient."
-    writer.add(HealthWarning(steps // 2, "silenced_positives", text))
-    writer.add_cost(observations=looks, seconds=0.05 * looks, training_seconds=0.1 * steps)
+    warning = {"step": steps // 2, "name": "silenced_positives", "text": text}
+    records.add(path, "warning", warning)
+    cost = {"observations": looks, "seconds": 0.05 * looks, "training_seconds": 0.1 * steps}
+    records.add(path, "cost", cost)
     return folder

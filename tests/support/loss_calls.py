@@ -107,7 +107,7 @@ PUBLIC = {
     "deepclusterv2": lambda a, b, s: losses.deepclusterv2_margin_loss_func(
         a, _others(a, b, s), _assignments(a, s), s.temperature, s.margins
     ),
-    "module": lambda a, b, s: losses.MarginNTXentLoss(s.temperature, s.margins)(a, b),
+    "module": lambda a, b, s: losses.MarginNTXentLoss(s.temperature, 0, True, s.margins)(a, b),
     "byol": lambda a, b, s: losses.byol_curv_loss_func(a, b, s.margins),
     "simsiam": lambda a, b, s: losses.simsiam_curv_loss_func(a, b, s.margins),
     "polarization": lambda a, b, s: losses.distance_polarization_loss_func(

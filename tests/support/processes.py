@@ -1,4 +1,4 @@
-"""Running a function in several real processes that talk over gloo."""
+"""Running a function in several real processes that talk over gloo, or over NCCL on GPUs."""
 
 import os
 import socket
@@ -19,11 +19,13 @@ def free_ports(number):
         return [one.getsockname()[1] for one in sockets]
 
 
-def _enter(rank, world, port, function, arguments, results):
+def _enter(rank, world, port, backend, function, arguments, results):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", rank=rank, world_size=world)
+        if backend == "nccl":
+            torch.cuda.set_device(rank)
+        dist.init_process_group(backend, rank=rank, world_size=world)
         results.put((rank, function(rank, *arguments), None))
         dist.barrier()
         dist.destroy_process_group()
@@ -31,7 +33,7 @@ def _enter(rank, world, port, function, arguments, results):
         results.put((rank, None, traceback.format_exc()))
 
 
-def run_processes(world, function, *arguments, seconds=120):
+def run_processes(world, function, *arguments, seconds=120, backend="gloo"):
     """Return what ``function(rank, *arguments)`` returns on each rank, in the order of ranks.
 
     The function must live at the top level of an importable module; results are plain data.
@@ -40,7 +42,9 @@ def run_processes(world, function, *arguments, seconds=120):
     results = context.Queue()
     [port] = free_ports(1)
     workers = [
-        context.Process(target=_enter, args=(rank, world, port, function, arguments, results))
+        context.Process(
+            target=_enter, args=(rank, world, port, backend, function, arguments, results)
+        )
         for rank in range(world)
     ]
     for worker in workers:

@@ -72,17 +72,32 @@ def linear_config(raw_config, image_folder, tmp_path):
 def written(config, tmp_path):
     """Arguments that name a configuration file with a backbone that every process knows."""
     cfg = config("backbone.name=resnet18", "checkpoint.dir=runs", "method=mocov3_margin")
+    cfg.accelerator, cfg.devices, cfg.strategy, cfg.seed = "auto", "1", "auto", 5
+    return ["--config-dir", write_for_hydra(cfg, tmp_path), "--config-name", "own"]
+
+
+@pytest.fixture
+def own(raw_config, tmp_path):
+    """Arguments that name a configuration as solo-learn's users write them, for its programs."""
+    short = ["max_epochs=1", "limit_train_batches=2", "limit_val_batches=1"]
+    cfg = raw_config("simclr", "name=own", "backbone.name=resnet18", *short)
+    cfg.optimizer.name, cfg.strategy, cfg.checkpoint.dir = "lars", "auto", "trained_models"
+    cfg.data.format = "image_folder"
+    return ["--config-path", write_for_hydra(cfg, tmp_path), "--config-name", "own"]
+
+
+def write_for_hydra(cfg, folder):
+    """Write a configuration that leaves no files of Hydra behind, and return its folder."""
     cfg.defaults = [
         "_self_",
         {"override hydra/hydra_logging": "disabled"},
         {"override hydra/job_logging": "disabled"},
     ]
     cfg.hydra = {"output_subdir": None, "run": {"dir": "."}, "sweep": {"dir": ".", "subdir": "."}}
-    cfg.accelerator, cfg.devices, cfg.strategy = "auto", "1", "auto"
-    cfg.seed, cfg.auto_resume = 5, {"enabled": False}
-    (tmp_path / "conf").mkdir()
-    OmegaConf.save(cfg, tmp_path / "conf" / "own.yaml")
-    return ["--config-dir", tmp_path / "conf", "--config-name", "own"]
+    cfg.auto_resume = {"enabled": False}
+    (folder / "conf").mkdir()
+    OmegaConf.save(cfg, folder / "conf" / "own.yaml")
+    return folder / "conf"
 
 
 class Finished:

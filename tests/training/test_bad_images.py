@@ -102,7 +102,7 @@ def test_a_missing_or_wrong_folder_is_one_sentence(images, on, tmp_path):
         ((f"data.train_path={file}", alone), "is not an existing folder"),
         (("optimizer.batch_size=64",), "exceeds the 36 training images"),
         ((f"data.val_path={empty}",), "data.val_path"),
-        (("data.on_error=ignore",), "data.on_error must be 'raise' or 'skip', got 'ignore'"),
+        (("data.on_error=ignore",), "data.on_error must be one of raise, skip, got 'ignore'"),
     ):
         cfg = on(images)
         for override in overrides:

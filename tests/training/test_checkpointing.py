@@ -5,6 +5,8 @@ That all ranks write to one folder is tested in tests/host/test_distributed.py.
 
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,7 +15,12 @@ from omegaconf import OmegaConf
 from solo_margins import host
 from solo_margins.checkpoints import PREVIOUS, newest_first
 from solo_margins.cli import TrainingStopped
-from solo_margins.training.checkpointing import RunCheckpointer
+from solo_margins.training.checkpointing import (
+    RunCheckpointer,
+    chosen_name,
+    new_folder,
+    readable_name,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -106,6 +113,52 @@ def test_a_chosen_name_is_the_folders(parsed, run, tmp_path):
     assert checkpointer.path == tmp_path / "runs" / METHOD / "chosen"
 
 
+CHECKPOINT = "trained_models/mocov3_margin/my_first_try/mocov3_margin-my_first_try-ep19.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"name": "my_first_try"}, "my_first_try"),
+        ({"name": "../my first/try, größer"}, "_my_first_try_gr_er"),
+        ({"name": "..."}, METHOD),
+        ({"name": "x" * 300}, "x" * 100),
+        ({"name": f"{METHOD}-digits-pos_curv", "variant": "pos_curv"}, "digits-pos_curv-seed5"),
+        ({"name": f"{METHOD}-digits-pos", "variant": "pos_curv"}, f"{METHOD}-digits-pos"),
+        ({"name": METHOD}, "digits-seed5"),
+        (
+            {"name": "linear-digits", "pretrained_feature_extractor": CHECKPOINT},
+            "mocov3_margin-my_first_try-ep19-on-digits",
+        ),
+        ({"name": "mine", "pretrained_feature_extractor": CHECKPOINT}, "mine"),
+    ],
+)
+def test_a_folder_has_a_name_that_people_can_read(settings, name):
+    given = {"method": METHOD, "seed": 5, "checkpoint": {"dir": "runs"}, "data": {"name": "digits"}}
+    cfg = OmegaConf.create({**given, **settings})
+    assert readable_name(cfg) == name
+    assert chosen_name(OmegaConf.create({"run_id": name})) == name
+
+
+def test_runs_that_start_at_once_get_folders_of_their_own(parsed, tmp_path):
+    cfg, start = parsed("name=at_once"), threading.Barrier(8)
+
+    def claim(number):
+        start.wait()
+        return new_folder(cfg, claims=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        folders = {folder.name for folder in pool.map(claim, range(8))}
+    expected = {"at_once", *(f"at_once-{number}" for number in range(2, 9))}
+    assert folders == expected == set(names_in(tmp_path / "runs" / METHOD))
+
+
+def test_no_folder_where_none_can_be(parsed, tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    with pytest.raises(TrainingStopped, match=r"runs.*cannot be written: File exists"):
+        new_folder(parsed(), claims=True)
+
+
 def test_earlier_checkpoints_can_be_kept(parsed, run):
     checkpointer = run(parsed("checkpoint.keep_prev=true", "max_epochs=3"))
     kept = newest_first(checkpointer.path)
@@ -162,7 +215,7 @@ def test_what_a_killed_process_was_writing_is_removed(parsed, run, tmp_path):
     cfg = parsed("max_epochs=1", "run_id=chosen")
     folder = tmp_path / "runs" / METHOD / "chosen"
     folder.mkdir(parents=True)
-    unfinished = folder / f"{cfg.name}-chosen-ep7.partial"
+    unfinished = folder / f"{METHOD}-chosen-ep7.partial"
     unfinished.write_bytes(b"half")
     (folder / "another.partial").touch()
     run(cfg)

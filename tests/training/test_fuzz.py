@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from dataclasses import asdict
 
 import pytest
 import yaml
@@ -121,12 +122,12 @@ SEEN = records.Observation(3, 0.5, {"q": 0.5}, {"q": records.Histogram(0.0, 1.0,
 @settings(FEW, max_examples=300)
 @given(st.lists(LINES, max_size=6), st.dictionaries(st.text(max_size=9), st.integers(), max_size=3))
 def test_whatever_lies_in_a_file_of_the_lens_what_is_good_is_read(tmp_path, lines, extra):
-    writer = records.Writer(tmp_path)
-    writer.begin({"method": "byol_curv"}, first_step=0)
-    with open(writer.path, "ab") as file:
+    path = tmp_path / records.FILE
+    records.begin(path, {"method": "byol_curv"}, first_step=0)
+    with open(path, "ab") as file:
         file.write(b"\n".join(lines) + b"\n")
         file.write(json.dumps({"kind": "observation", **extra}).encode() + b"\n")
-    writer.add(SEEN)
+    records.add(path, "observation", asdict(SEEN))
     found = records.read(tmp_path)
     assert SEEN in found.observations
     assert found.header["method"]

@@ -238,7 +238,7 @@ def test_settings_are_checked():
 
     assert read(OmegaConf.create({}), "numerics", GuardSettings) == GuardSettings("stop", 10)
     for given, said in (
-        ({"on_nonfinite": "ignore"}, "must be 'stop' or 'skip', got 'ignore'"),
+        ({"on_nonfinite": "ignore"}, "must be one of stop, skip, got 'ignore'"),
         ({"max_consecutive_skips": 0}, "whole number above 0, got 0"),
         ({"max_skips": 1}, "its settings are on_nonfinite, max_consecutive_skips"),
     ):

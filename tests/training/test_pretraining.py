@@ -36,7 +36,9 @@ def weights_of(checkpoint):
     return torch.load(checkpoint, weights_only=True)["state_dict"]
 
 
-def test_a_run_is_one_folder_with_checkpoint_settings_and_logs(config, tmp_path, capsys):
+def test_a_run_is_one_folder_with_checkpoint_settings_and_logs(
+    config, image_folder, tmp_path, capsys
+):
     cfg = config("knn_eval.enabled=true", "knn_eval.k=3", "method=simclr")
     before = OmegaConf.to_container(cfg)
     result = training.pretrain(cfg)
@@ -55,13 +57,19 @@ def test_a_run_is_one_folder_with_checkpoint_settings_and_logs(config, tmp_path,
     assert any(name.startswith("lr-") for name in columns)
     said = capsys.readouterr().out
     assert str(result.checkpoint) in said
-    assert str(result.folder / "logs") in said
+    layer, neighbours = (result.metrics[name] for name in ("val_acc1", "val_knn_acc1"))
+    images = len(list((image_folder / "val").glob("*/*")))
+    assert (
+        f"Online classifier: {layer:.2f} %, kNN: {neighbours:.2f} % (top 1, {images} validation "
+        f"images); run folder: {result.folder}\n"
+    ) in said
+    assert (result.folder / "logs").is_dir()
     assert RUN_ID_VARIABLE not in os.environ
 
 
 def test_two_runs_of_the_same_settings_have_two_folders_and_the_same_weights(config):
     runs = [training.pretrain(config("max_epochs=1")) for _ in range(2)]
-    assert runs[0].folder != runs[1].folder
+    assert [run.folder.name for run in runs] == ["study", "study-2"]
     first, second = (weights_of(run.checkpoint) for run in runs)
     assert all(torch.equal(first[key], second[key]) for key in first)
     other = weights_of(training.pretrain(config("max_epochs=1", "seed=6")).checkpoint)
@@ -106,11 +114,12 @@ def test_any_way_to_write_one_device_works_without_a_gpu(config, devices):
         assert training.pretrain(config(*settings, "max_epochs=1")).checkpoint
 
 
-def test_images_without_classes_and_without_validation(config, image_folder):
+def test_images_without_classes_and_without_validation(config, image_folder, capsys):
     flat = f"data.train_path={image_folder / 'flat'}"
     result = training.pretrain(config(flat, "data.val_path=null", "data.no_labels=true"))
     assert result.checkpoint.is_file()
     assert "val_acc1" not in result.metrics
+    assert "classifier: " not in capsys.readouterr().out
 
 
 def test_no_checkpoint_and_no_log_if_so_configured(config):
@@ -159,9 +168,18 @@ def test_auto_resume_goes_on_in_the_same_folder(config):
 
 def test_a_finished_run_is_not_trained_again(config, capsys):
     done = training.pretrain(config("max_epochs=1"))
+    said = capsys.readouterr().out
     again = training.pretrain(config("max_epochs=1", "auto_resume.enabled=true"))
     assert again.checkpoint == done.checkpoint
+    assert said.splitlines()[-1].startswith("Online classifier: ")
+    assert said.splitlines()[-1] in capsys.readouterr().out
     assert steps_of(again.checkpoint) == BATCHES
+
+
+def test_a_run_that_cannot_start_leaves_its_name_to_the_next(config, tmp_path):
+    with pytest.raises(training.SetupError, match="barebones"):
+        training.pretrain(config("barebones=true", "max_epochs=1"))
+    assert not (tmp_path / "runs" / "mocov3" / "study").exists()
 
 
 def test_an_explicit_checkpoint_starts_a_folder_of_its_own(config):
@@ -198,7 +216,7 @@ def test_a_run_id_names_the_folder_and_protects_it(config, tmp_path):
         ("data.val_path=/nowhere", r"data\.val_path=/nowhere is not an existing folder"),
         ("optimizer.batch_size=64", r"batch_size=64 exceeds the 36 training images"),
         ("augmentations.0.num_crops=3", r"2 large crops, but augmentations make 3"),
-        ("loggers.tensorbord=true", r"csv, tensorboard, got 'tensorbord'"),
+        ("loggers.tensorbord=true", r"no setting 'tensorbord'; .*csv, tensorboard"),
         ("resume_from_checkpoint=/nowhere.ckpt", r"/nowhere\.ckpt does not exist"),
         ("max_epochs=null", r"needs a value for max_epochs"),
         ("name=${nowhere}", r"Interpolation key 'nowhere' not found"),

@@ -32,7 +32,7 @@ def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
     # Brightness tells the three classes apart.
     assert result.metrics["val_acc1"] > 50
     said = capsys.readouterr().out
-    assert f"Validation accuracy: {result.metrics['val_acc1']:.2f} %" in said
+    assert f"Linear classifier: {result.metrics['val_acc1']:.2f} % (top 1, " in said
     assert (result.folder / "logs" / "version_0" / "metrics.csv").is_file()
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from solo_margins.files import digits_folder
 from solo_margins.host.detect import form, host_folder
@@ -41,74 +40,6 @@ finally:
     print("Callbacks:", *(type(callback).__name__ for callback in trainer.callbacks))
 """
 """Runs a program of solo-learn's as it is, and then says what its trainer had."""
-
-USERS_OWN = {
-    "defaults": [
-        "_self_",
-        {"override hydra/hydra_logging": "disabled"},
-        {"override hydra/job_logging": "disabled"},
-    ],
-    "hydra": {"output_subdir": None, "run": {"dir": "."}},
-    "name": "own",
-    "method": "simclr",
-    "backbone": {"name": "resnet18"},
-    "method_kwargs": {
-        "proj_hidden_dim": 32,
-        "proj_output_dim": 16,
-        "pred_hidden_dim": 32,
-        "temperature": 0.2,
-    },
-    "momentum": {"base_tau": 0.99, "final_tau": 1.0},
-    "data": {"dataset": "custom", "format": "image_folder", "num_workers": 0},
-    "augmentations": [
-        {
-            "rrc": {"enabled": True, "crop_min_scale": 0.4, "crop_max_scale": 1.0},
-            "color_jitter": {
-                "prob": 0.8,
-                "brightness": 0.4,
-                "contrast": 0.4,
-                "saturation": 0.2,
-                "hue": 0.1,
-            },
-            "grayscale": {"prob": 0.2},
-            "gaussian_blur": {"prob": 0.0},
-            "solarization": {"prob": 0.0},
-            "equalization": {"prob": 0.0},
-            "horizontal_flip": {"prob": 0.0},
-            "crop_size": 16,
-            "num_crops": 2,
-        }
-    ],
-    "optimizer": {
-        "name": "lars",
-        "batch_size": 16,
-        "lr": 0.1,
-        "classifier_lr": 0.1,
-        "weight_decay": 1.0e-4,
-        "kwargs": {"clip_lr": True, "eta": 0.02, "exclude_bias_n_norm": True},
-    },
-    "scheduler": {"name": "warmup_cosine"},
-    "checkpoint": {"enabled": True, "dir": "trained_models", "frequency": 1},
-    "auto_resume": {"enabled": False},
-    "max_epochs": 1,
-    "devices": [0],
-    "accelerator": "cpu",
-    "strategy": "auto",
-    "precision": "32-true",
-    "limit_train_batches": 2,
-    "limit_val_batches": 1,
-}
-"""A configuration in the style of solo-learn's scripts/pretrain/cifar/simclr.yaml."""
-
-
-@pytest.fixture
-def own(tmp_path):
-    """Arguments that name the user's own configuration."""
-    data = {"train_path": str(digits_folder("train")), "val_path": str(digits_folder("val"))}
-    settings = {**USERS_OWN, "data": {**USERS_OWN["data"], **data}}
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "own.yaml").write_text(yaml.safe_dump(settings))
-    return ["--config-path", tmp_path / "conf", "--config-name", "own"]
 
 
 def interrupt(process, folder):
@@ -161,6 +92,7 @@ def test_a_run_is_interrupted_continued_reported_and_probed(start, finish, tmp_p
     assert args["method"] == "mocov3_margin"
     accuracies = metrics(run, "val_acc1")
     assert len(accuracies) == 3
+    assert f"Online classifier: {accuracies[-1]:.2f} % (top 1, " in resumed.out
     lens_command(["report", str(run), f"output={tmp_path / 'x.html'}"])
     assert f"{accuracies[-1]:.2f}" in (tmp_path / "x.html").read_text()
 

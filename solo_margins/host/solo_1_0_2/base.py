@@ -148,9 +148,8 @@ class BaseMethod(TrainedModule, release.BaseMethod):
         self.num_crops = self.num_large_crops + self.num_small_crops
         self.knn_eval: bool = cfg.knn_eval.enabled
         if self.knn_eval:
-            self.knn = WeightedKNNClassifier(
-                k=cfg.knn_eval.k, distance_fx=cfg.knn_eval.distance_func
-            )
+            knn = cfg.knn_eval
+            self.knn = WeightedKNNClassifier(k=knn.k, distance_fx=knn.distance_func)
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:

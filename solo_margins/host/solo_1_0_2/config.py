@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from solo_margins.config import require
 from solo_margins.host.repairs.trainer_settings import complete_trainer_settings
+from solo_margins.losses.checks import require_choice
 
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "imagenet100": 100}
 DATASETS = (*NUM_CLASSES, "custom")
@@ -46,15 +47,11 @@ def parse_linear_cfg(cfg: DictConfig) -> DictConfig:
 
 def _complete(cfg: DictConfig, kind: str) -> DictConfig:
     """Fill in what pretraining and probing share, and scale the learning rate."""
-    dataset = cfg.data.dataset
-    if dataset not in DATASETS:
-        raise ValueError(f"data.dataset must be one of {sorted(DATASETS)}, got {dataset!r}.")
+    dataset = require_choice("data.dataset", cfg.data.dataset, DATASETS)
     set_defaults(cfg, "shared", kind, "module", cfg.optimizer.name)
     complete_trainer_settings(cfg)
-    if cfg.data.format == "dali" and dataset not in DALI_DATASETS:
-        raise ValueError(
-            f"data.format=dali needs data.dataset in {DALI_DATASETS}, got {dataset!r}."
-        )
+    if cfg.data.format == "dali":
+        require_choice("data.dataset with data.format=dali", dataset, DALI_DATASETS)
     classes = NUM_CLASSES.get(dataset)
     if classes is None:
         # The online classifier needs an output even where there are no labels.

@@ -8,7 +8,7 @@ from solo.utils import backbones as release
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
-from solo_margins.host import OTHER_METHODS
+from solo_margins.host import SOLO_METHODS
 from solo_margins.registry import OUR_METHODS
 
 VITS = ("vit_tiny", "vit_small", "vit_base", "vit_large")
@@ -71,6 +71,6 @@ class Methods(dict[str, Any]):
     """Methods by name; one that is not offered here answers with who has it."""
 
     def __missing__(self, name: str) -> Any:
-        if name in OUR_METHODS or name in OTHER_METHODS.values():
+        if name in OUR_METHODS or name in SOLO_METHODS:
             raise refusal(f"The method {name!r}")
         raise KeyError(name)
