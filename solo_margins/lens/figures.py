@@ -153,8 +153,7 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
     restyles = ((str(step), [{"y": of_step}]) for step, of_step in shares.items())
     moves = [{"label": label, "method": "restyle", "args": args} for label, args in restyles]
     slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
-    height = 230 * len(panels) + 110
-    return figure.update_layout(template="none", height=height, sliders=[slider])
+    return figure.update_layout(template="none", height=230 * len(panels) + 110, sliders=[slider])
 
 
 def _shares(histogram: Histogram) -> list[float]:

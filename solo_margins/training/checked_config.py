@@ -150,7 +150,11 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
-    _drop_absent_backbone_settings(cfg)
+    # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
+    # solo-learn hands every key on, and another backbone refuses it.
+    kwargs = setting(cfg, "backbone.kwargs", {})
+    for name in [name for name in kwargs if kwargs[name] is None]:
+        del kwargs[name]
     _drop_settings_of_other_optimizers(cfg)
     _warn_about_long_warmup(cfg)
 
@@ -240,17 +244,6 @@ def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
             f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
             "statistics of its own images."
         )
-
-
-def _drop_absent_backbone_settings(cfg: DictConfig) -> None:
-    """Remove settings of the backbone that are null.
-
-    A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
-    solo-learn hands every key on, and another backbone refuses it.
-    """
-    kwargs = setting(cfg, "backbone.kwargs", {})
-    for name in [name for name in kwargs if kwargs[name] is None]:
-        del kwargs[name]
 
 
 def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:

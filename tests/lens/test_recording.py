@@ -113,7 +113,7 @@ def test_steps_that_begin_anew_in_every_epoch_are_refused(tmp_path):
     ("arguments", "message"),
     [
         ({"every": 0}, "every must be a whole number above 0 or None, got 0"),
-        ({"on_collapse": "pray"}, "on_collapse must be 'warn' or 'stop', got 'pray'"),
+        ({"on_collapse": "pray"}, "on_collapse must be one of warn, stop, got 'pray'"),
         ({}, r"folder must be given outside of a Lightning trainer: Lens\(folder=…\)"),
     ],
 )
