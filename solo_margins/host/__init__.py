@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
             # kept, as methods of ours derive from it.
             return globals().setdefault(name, load().METHODS[name.lower()])
         except KeyError as missing:
-            raise does_not_fit(f"there is no method {missing}") from missing
+            raise does_not_fit(f"no dictionary of solo.methods has {missing}") from missing
     if name in INTERFACE:
         return getattr(load(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -128,8 +128,7 @@ def apply(repairs: Iterable[Repair]) -> None:
             for change in repair.changes:
                 change.check()
         except (AttributeError, ImportError) as reason:
-            sentence = f"The repair {repair.name!r} does not fit the installed solo-learn and was"
-            left_out.append(f"{sentence} left out: {reason}")
+            left_out.append(f"This solo-learn runs without the repair {repair.name}: {reason}.")
         else:
             for change in repair.changes:
                 change.apply()

@@ -81,8 +81,8 @@ def _imports(shims: dict[str, Any]) -> Iterator[None]:
 
 Form = Literal["main", "pypi"]
 
-HOW_TO_INSTALL = """clone https://github.com/vturrisi/solo-learn and install it, or run \
-`pip install --no-deps solo-learn==1.0.2`."""
+HOW_TO_INSTALL = """clone https://github.com/vturrisi/solo-learn and name the clone's folder in \
+PYTHONPATH, or run `pip install --no-deps solo-learn==1.0.2`."""
 
 
 class HostNotFoundError(ImportError):

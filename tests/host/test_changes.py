@@ -130,7 +130,7 @@ def test_a_repair_that_does_not_fit_is_noted_and_left_out_as_a_whole(solo, missi
     fitting = Wrap("first", "function", again_with_one)
     changes.apply([Repair("torn", "None.", (fitting, missing))])
     (sentence,) = changes.left_out
-    assert sentence.startswith("The repair 'torn' does not fit the installed solo-learn")
+    assert sentence.startswith("This solo-learn runs without the repair torn: ")
     assert first.function(3) == [3]
     changes.apply([Repair("whole", "None.", (fitting,))])
     assert first.function(3) == ["again", 3]

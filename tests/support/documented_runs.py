@@ -20,6 +20,7 @@ NOT_RUN = {
     r"^apt ": "changes the machine",
     r"^pip ": "changes the environment; tests/host/test_packaging.py installs the package",
     r"^python pretrain\.py": "tests/host/test_packaging.py runs the program that the page shows",
+    r"^python -c ": "asks Python or torch what there is",
     r"^python -m build$": "tests/host/test_packaging.py builds the distributions",
     r"^python3\.10 -m venv |lowest/bin/": "sets another environment up",
     r"^pre-commit install": "changes the repository's hooks",

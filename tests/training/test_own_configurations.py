@@ -180,7 +180,7 @@ def with_our_name(fork):
 
 MISSING = {
     without_a_module: "No module named 'solo.utils.checkpointer'",
-    without_the_method: "there is no method 'mocov3'",
+    without_the_method: "no dictionary of solo.methods has 'mocov3'",
     with_another_table_of_backbones: "'BaseMethod' has no attribute '_BACKBONES'",
     with_another_argument: "MoCoV3Margin.__init__() takes 2 positional arguments but 3",
     with_another_check: "BaseMethod does not call add_and_assert_specific_cfg",
