@@ -4,7 +4,9 @@ Shared by the examples for lightly beside this file.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -36,7 +38,9 @@ def train(model: nn.Module, loss_of: Callable[[Tensor, Tensor], Tensor], descrip
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=512, help="of the 1797 digits")
-    parser.add_argument("--lens", default="outputs/lightly", help="folder for what the lens sees")
+    parser.add_argument(
+        "--lens", default=f"outputs/{Path(sys.argv[0]).stem}", help="folder for what the lens sees"
+    )
     arguments = parser.parse_args()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.06)
     lens = Lens(arguments.lens, every=2)

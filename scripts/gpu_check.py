@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from solo_margins.results import now
 
 ROOT = Path(__file__).resolve().parents[1]
 LAST_LINES = 40
+RANKS = re.compile(r"SLURM_|(LOCAL_|NODE_|GROUP_)?RANK$|WORLD_SIZE$|MASTER_|SOLO_MARGINS_RUN_ID$")
 MARKS = {"ok": "ok", "failed": "**failed**", "skipped": "skipped", "interrupted": "interrupted"}
 
 
@@ -115,7 +117,9 @@ def run_apart(name: str, options: argparse.Namespace, outcome: Outcome) -> None:
     words += ["--scratch", str(options.scratch)]
     words += ["--cpu"] if options.cpu else []
     words += ["--cifar10", str(options.cifar10)] if options.cifar10 else []
-    environment = {**os.environ, "SOLO_MARGINS_CACHE": str(options.scratch / "cache")}
+    # A part starts its own ranks: it must not take itself for a rank of a surrounding job.
+    inherited = {key: value for key, value in os.environ.items() if not RANKS.match(key)}
+    environment = {**inherited, "SOLO_MARGINS_CACHE": str(options.scratch / "cache")}
     environment |= {"PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
     if options.cpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""

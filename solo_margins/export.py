@@ -2,6 +2,9 @@
 
     python -m solo_margins.export trained_models/mocov3_margin/<run> --to torchvision
 
+    --to        torchvision or timm, where they have the backbone; safetensors for any
+    --output    folder to write; by default <run>-<target> in the current folder
+
 The weights load with ``strict=True`` and give the same features; both are checked before anything
 is written.
 """

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +122,14 @@ def checkpoint_in(folder: Path) -> Path:
     return checkpoint
 
 
+def badness(difference: float) -> float:
+    """Return a difference that max() can find: a NaN, which compares with nothing, as infinite."""
+    return inf if isnan(difference) else difference
+
+
 def largest_difference(one: Path, other: Path) -> tuple[float, str]:
     """Return by how much the weights of two checkpoints differ at most, and where."""
     first, second = weights_of(one), weights_of(other)
-    differences = {name: (first[name] - second[name]).abs().max().item() for name in first}
+    differences = {name: badness((first[name] - second[name]).abs().max().item()) for name in first}
     worst = max(differences, key=lambda name: differences[name])
     return differences[worst], worst

@@ -18,6 +18,7 @@ from gpu_parts import (
     Findings,
     Machine,
     Skipped,
+    badness,
     checkpoint_in,
     command,
     largest_difference,
@@ -79,8 +80,8 @@ def _differences(received: list[Any], exact: list[Any]) -> tuple[float, float]:
         info = torch.finfo(gradient.dtype)
         # What is smaller than the smallest number of its dtype is rounded to nothing.
         error = (gradient.cpu().double() - expected).abs().max() - info.tiny * info.eps
-        worst = max(worst, float(error / expected.abs().max()))
-    return float(value), worst
+        worst = max(worst, badness(float(error / expected.abs().max())))
+    return badness(float(value)), worst
 
 
 def losses(machine: Machine) -> Findings:
@@ -193,7 +194,7 @@ def ranks(machine: Machine) -> Findings:
         )
         differences = {
             case: max(
-                abs((one + other) / 2 - number) / max(1.0, abs(number))
+                badness(abs((one + other) / 2 - number) / max(1.0, abs(number)))
                 for one, other, number in zip(
                     parts[0][0][case], parts[1][0][case], of_all, strict=True
                 )
@@ -319,7 +320,7 @@ def methods(machine: Machine, precision: str = "32-true") -> Findings:
         if beside != machine or not is_full:
             expected, _ = _train(beside, method, "32-true")
         off = {key: abs(means[key] - expected[key]) / max(1.0, abs(expected[key])) for key in means}
-        worst = max(off, key=lambda key: off[key])
+        worst = max(off, key=lambda key: badness(off[key]))
         row = {"method": method, "loss": worst, "here": round(means[worst], 4)}
         findings.rows.append({**row, "float32": round(expected[worst], 4)})
         content = torch.load(checkpoint, map_location="cpu", weights_only=True)

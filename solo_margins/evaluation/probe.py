@@ -87,7 +87,7 @@ def train_linear_layer(
     if steps == 0:
         raise ValueError(
             f"optimizer.batch_size={batch_size} exceeds the {len(train)} training images: "
-            "lower it, or raise label_fraction."
+            "lower it, or raise label_fraction if it is below 1."
         )
     device = choose_device(device)
     try:

@@ -105,9 +105,11 @@ def refusal(error: BaseException) -> Exception | None:
     """
     from hydra.errors import CompactHydraException
 
-    names = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [
+        frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
     # Where torch looks an attribute up is not where it was asked for.
-    place = [name for name in names if not name.startswith("torch.")][-1]
+    place = ["", *(name for name in names if not name.startswith("torch."))][-1]
     # Where methods of ours read their settings and call solo-learn.
     is_ours = re.match(r"solo_margins\.(config|host|losses|methods|registry)\b", place)
     if isinstance(error, (AttributeError, KeyError, TypeError)):

@@ -25,8 +25,8 @@ changes.apply(repairs.load())
 
 # The table of methods; a fork may have renamed it, or moved it to another module.
 _modules = [module for name, module in sys.modules.items() if name.startswith("solo.methods")]
-_tables = [x for module in filter(None, _modules) for x in vars(module).values()]
-METHODS: Any = next((x for x in _tables if isinstance(x, dict) and BaseMethod in x.values()), {})
+_tables = [x for m in filter(None, _modules) for x in vars(m).values() if isinstance(x, dict)]
+METHODS: Any = next((x for x in _tables if any(v is BaseMethod for v in x.values())), {})
 
 # Bound after the changes: it is replaced, not patched inside.
 from solo.utils.knn import WeightedKNNClassifier  # noqa: E402

@@ -92,7 +92,7 @@ class Lens(Callback):
             raise ValueError("folder must be given outside of a Lightning trainer: Lens(folder=…)")
         self.interval = self.settings.every or int(max(1, min(DEFAULT_INTERVAL, batches)))
         self.seconds, self.observations, self._step = 0.0, 0, step - 1
-        self._began = time.perf_counter()
+        self._began, self.stopped = time.perf_counter(), None
         cfg = getattr(model, "cfg", None)
         cfg = cfg if isinstance(cfg, DictConfig) else DictConfig({})
         self._health = HealthChecks(cfg)

@@ -54,8 +54,6 @@ def run_callbacks(module: Any) -> list[Any]:
             "data.format=tensors is read by solo-margins' recipes and its main_pretrain.py: run "
             "this configuration there, or use data.format=image_folder."
         )
-    if is_our_method:
-        callbacks.append(MarginRunCheck())
     if is_our_method or is_our_recipe:
         # It comes first of those that act on a batch: it stops before anybody sees the next one.
         callbacks.append(InterruptGuard())
@@ -75,6 +73,9 @@ def run_callbacks(module: Any) -> list[Any]:
             from solo_margins.lens import Lens
 
             callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
+    if is_our_method:
+        # Last: when it raises another error, all others have heard of the first one.
+        callbacks.append(MarginRunCheck())
     if callbacks:
         show_warnings()
     present = {type(callback) for callback in trainer.callbacks}

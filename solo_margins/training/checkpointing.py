@@ -132,7 +132,8 @@ def choose_run(cfg: DictConfig) -> Run:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
     # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
     leads = not is_helper_process() and host.pl.utilities.rank_zero_only.rank == 0
-    writes = leads and (cfg.checkpoint.enabled or setting(cfg, "loggers.csv", True))
+    writers = ("checkpoint.enabled", "loggers.tensorboard", "wandb.enabled", "lens.enabled")
+    writes = leads and (setting(cfg, "loggers.csv", True) or any(setting(cfg, w) for w in writers))
     run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)
     refuse_other_run(run, cfg)
     cfg.run_id = run.name if leads else name

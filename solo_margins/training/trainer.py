@@ -134,7 +134,7 @@ def _wandb(cfg: DictConfig, run: checkpointing.Run) -> Any:
         offline=cfg.wandb.offline,
         save_dir=str(run.folder),
         # A resumed run goes on in the same W&B run; folders elsewhere may have the same name.
-        id=setting(read_settings(run.folder), "wandb_run_id") if run.goes_on else None,
+        id=setting(read_settings(run.folder) or cfg, "wandb_run_id") if run.goes_on else None,
         resume="allow",
     )
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
