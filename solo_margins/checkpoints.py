@@ -156,13 +156,13 @@ def find_same_run(
     """Return the newest checkpoint of the very same run and its W&B id, or (None, None).
 
     Args:
-        folder: that holds the folders of runs.
+        folder: of the run, or that holds the folders of runs.
         cfg: the configuration; runs are the same when all settings that define them are equal.
         max_age: age of a checkpoint from which on it is not considered.
     """
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     oldest = (datetime.now() - max_age).timestamp()
-    runs = [args.parent for args in Path(folder).rglob("args.json")]
+    runs = [args.parent for p in ("", "*/") for args in Path(folder).glob(f"{p}args.json")]
     # A run without checkpoints is as old as time.
     written = {run: max(map(os.path.getmtime, newest_first(run)), default=0.0) for run in runs}
     for run in sorted(runs, key=lambda run: written[run], reverse=True):
