@@ -197,7 +197,7 @@ def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
 
 
 EXPERIMENTS = {
-    "tune": Experiment("Four settings for every row", tuple(tuning())),
+    "tune": Experiment("Six settings for every row", tuple(tuning())),
     **final_experiments(chosen_settings()),
 }
 

@@ -19,9 +19,9 @@ FIRST = {row: protocol._tried(row)[0] for row in protocol.ROWS}
 FINAL = protocol.final_experiments(FIRST)
 
 
-def test_every_row_is_tuned_over_four_settings_on_held_out_images():
+def test_every_row_is_tuned_over_six_settings_on_held_out_images():
     entries = protocol.EXPERIMENTS["tune"].entries
-    assert len(entries) == len({entry.cell for entry in entries}) == 4 * len(protocol.ROWS)
+    assert len(entries) == len({entry.cell for entry in entries}) == 6 * len(protocol.ROWS)
     assert {(entry.cell.data, entry.probed_on) for entry in entries} == {2 * (protocol.CHOOSING,)}
     for experiment in FINAL.values():
         for entry in experiment.entries:
