@@ -1,15 +1,15 @@
 """The check for GPUs, in its form for CPUs: each part on its own, whatever happens to another."""
 
+import functools
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import gpu_check
 import pytest
+from processes import started_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,27 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def start(tmp_path):
     """Start the check in a process group of its own; its pages are in the folder ``pages``."""
-    started = []
-
-    def run(*options):
-        words = [ROOT / "scripts" / "gpu_check.py", "--cpu", "--output", "pages", *options]
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", *map(str, words)],
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    check = (ROOT / "scripts" / "gpu_check.py", "--cpu", "--output", "pages")
+    with started_programs(tmp_path, stderr=subprocess.STDOUT) as run:
+        yield functools.partial(run, *check)
 
 
 @pytest.fixture

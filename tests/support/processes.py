@@ -1,9 +1,12 @@
-"""Running a function in several real processes that talk over gloo, or over NCCL on GPUs."""
+"""Real processes: programs of one's own, and functions that talk over gloo, or NCCL on GPUs."""
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import torch
 import torch.distributed as dist
@@ -62,3 +65,28 @@ def run_processes(world, function, *arguments, seconds=120, backend="gloo"):
             if worker.is_alive():
                 worker.kill()
     return [found[rank] for rank in range(world)]
+
+
+@contextmanager
+def started_programs(folder, stderr=subprocess.PIPE):
+    """Yield a function that starts Python in a folder; its process group ends with the block."""
+    started = []
+
+    def start(*arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", *map(str, arguments)],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,13 +1,9 @@
 """Configurations and processes for the runner's tests."""
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from processes import started_programs
 
 
 def changed(settings, overrides):
@@ -111,26 +107,8 @@ class Finished:
 @pytest.fixture
 def start(tmp_path):
     """Start Python in a foreign folder and in a process group of its own."""
-    started = []
-
-    def run(*arguments):
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", *map(str, arguments)],
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with started_programs(tmp_path) as run:
+        yield run
 
 
 @pytest.fixture
