@@ -1,4 +1,4 @@
-"""Show where the time of a training step goes, in a real run of ``main_pretrain.py``.
+"""Profile a step of a real run of ``main_pretrain.py``.
 
 Runs the program in this process with a stopwatch around the parts of a step. What one part calls of
 another is counted there alone, so that the parts add up to the whole step. The clock is that of the

@@ -90,7 +90,7 @@ def register() -> None:
 
 
 def add_to(interface: Any) -> None:
-    """Add our methods, backbones and callbacks to solo-learn behind its interface."""
+    """Register our methods, backbones and callbacks with solo-learn."""
     for name, target in OUR_METHODS.items():
         present = interface.METHODS.get(name)
         if present is None or isinstance(present, Method):

@@ -13,7 +13,7 @@
     device=auto                     cpu, cuda, cuda:1, mps, …
     extraction_batch_size=256       views that the backbone sees at a time
 
-Data are those of the pretraining unless ``data=…`` names others; the image size always is.
+By default the images are those of the pretraining. Their size is always that of the pretraining.
 docs/evaluation.md explains every setting.
 """
 

@@ -13,8 +13,8 @@
     extraction_batch_size=256       views that the backbone sees at a time
 
 The protocol is that of ``linear.yaml``, whose settings apply here as far as they say anything about
-a linear layer. Data are those of the pretraining unless ``data=…`` names others; the image size
-always is. docs/evaluation.md explains every setting.
+a linear layer. By default the images are those of the pretraining. Their size is always that of the
+pretraining. docs/evaluation.md explains every setting.
 """
 
 import sys

@@ -99,7 +99,7 @@ def _effects(kwargs: Values, recipe: Values) -> tuple[Any, ...]:
 
 
 class MarginLossNotCalledError(TrainingStopped, CompactHydraException):
-    """A training step did not call a loss with margins, on any rank."""
+    """No rank called a loss with margins in the first step."""
 
 
 class MarginRunCheck(pl.Callback):
