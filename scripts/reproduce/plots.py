@@ -11,6 +11,8 @@ from reproduce.experiments import Entry, Experiment
 from reproduce.tables import HEADINGS, METRICS, Measured
 
 LABELS = {"linear_acc1": "linear probe", "knn_acc1": "kNN"}
+PANELS_A_LINE = 4
+MOST_TICKS = 8  # more values than that are not all named at the axis
 
 
 def draw(experiment: Experiment, items: Sequence[Measured], path: Path) -> bool:
@@ -72,47 +74,77 @@ def _panels(
 
 
 def _rows(pyplot: Any, items: Sequence[Measured]) -> Any:
+    """Draw the accuracies of every row and, beside them, its differences to its baseline.
+
+    There is a line of panels for each column of the table.
+    """
     columns = _grouped(items, lambda entry: entry.column)
-    rows = max(map(len, columns.values()))
-    figure, axes = _panels(pyplot, columns, 2, 5.5, 1.5 + 0.35 * rows)
-    for axis, shown in zip(axes, columns.values(), strict=True):
-        for place, metric in enumerate(METRICS):
-            for number, item in enumerate(shown):
-                name = LABELS[metric] if number == 0 else None
-                _dots(axis, item.values(metric), number + 0.3 * place, f"C{place}", name)
-        axis.set_yticks([number + 0.15 for number in range(len(shown))])
-        axis.set_yticklabels([item.entry.row for item in shown])
-        axis.invert_yaxis()
-        axis.set_xlabel("accuracy, %; a dot is a seed, a stroke their mean")
-        axis.grid(axis="x", alpha=0.3)
-    axes[0].legend()
+    panels: dict[str, Callable[[str], Values]] = {"accuracy, %": _figure}
+    if any(item.entry.baseline for item in items):
+        panels["points above the baseline, with the mean's 95 % interval"] = _difference
+    heights = [0.6 + 0.35 * len(shown) for shown in columns.values()]
+    figure, axes = pyplot.subplots(
+        len(columns),
+        len(panels),
+        figsize=(2 + 5.5 * len(panels), 1.2 + sum(heights)),
+        height_ratios=heights,
+        squeeze=False,
+    )
+    for line, (column, shown) in zip(axes, columns.items(), strict=True):
+        for axis, (label, values_of) in zip(line, panels.items(), strict=True):
+            for place, metric in enumerate(METRICS):
+                for number, item in enumerate(shown):
+                    _dots(axis, values_of(metric)(item), number + 0.3 * place, f"C{place}")
+                    change = item.difference(metric) if values_of is _difference else None
+                    if change is not None and math.isfinite(change.p):
+                        ends = [number + 0.3 * place] * 2
+                        axis.plot([change.low, change.high], ends, color=f"C{place}", alpha=0.5)
+            axis.set_ylim(len(shown) - 0.4, -0.4)
+            axis.set_yticks([number + 0.15 for number in range(len(shown))])
+            axis.set_title(column)
+            axis.set_xlabel(label)
+            axis.grid(axis="x", alpha=0.3)
+            axis.tick_params(labelleft=axis is line[0])
+        line[0].set_yticklabels([item.entry.row for item in shown])
+        for axis in line[1:]:
+            axis.axvline(0.0, color="black", linewidth=0.8)
+    for place, metric in enumerate(METRICS):
+        axes[0][0].scatter([], [], s=12, color=f"C{place}", label=LABELS[metric])
+    # Beside the title, where it hides no dot.
+    figure.legend(title="a dot is a seed, a stroke their mean", ncols=2, fontsize="small")
     return figure
 
 
-def _dots(axis: Any, values: Sequence[float], place: float, color: str, label: Any) -> None:
-    axis.scatter(values, [place] * len(values), s=12, color=color, alpha=0.6, label=label)
-    axis.scatter([sum(values) / len(values)], [place], s=120, marker="|", color=color)
+def _dots(axis: Any, values: Sequence[float], place: float, color: str) -> None:
+    if values:
+        axis.scatter(values, [place] * len(values), s=12, color=color, alpha=0.6)
+        axis.scatter([sum(values) / len(values)], [place], s=120, marker="|", color=color)
 
 
 def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> Any:
     """Draw accuracies, differences to baselines and other figures against the axis.
 
-    There is a line of panels for each column of the table.
+    Every column of the table has its own lines of panels.
     """
     columns = _grouped(items, lambda entry: entry.column)
     panels = {HEADINGS.get(name, name): _figure(name) for name in (*METRICS, *experiment.figures)}
     if any(item.entry.baseline for item in items):
         for metric in METRICS:
             panels[f"{LABELS[metric]}, points above the baseline"] = _difference(metric)
-    size = 4.5 * len(panels), 4.2 * len(columns)
-    figure, axes = pyplot.subplots(len(columns), len(panels), figsize=size, squeeze=False)
+    lines = math.ceil(len(panels) / PANELS_A_LINE)
+    wide = math.ceil(len(panels) / lines)
+    size = 4.5 * wide, 4.2 * lines * len(columns)
+    figure, axes = pyplot.subplots(lines * len(columns), wide, figsize=size, squeeze=False)
     xs = [item.entry.x for item in items if item.entry.x is not None]
     finite = [x for x in xs if x and math.isfinite(x)]
     # What is off is right of the others.
     off = 2 * max(finite, default=1.0)
     label = f"{experiment.axis} (rightmost: off)" if math.inf in xs else experiment.axis
-    for line, (column, shown) in zip(axes, columns.items(), strict=True):
-        for axis, (title, values_of) in zip(line, panels.items(), strict=True):
+    for part, (column, shown) in enumerate(columns.items()):
+        own = list(axes[part * lines : (part + 1) * lines].flat)
+        for axis in own[len(panels) :]:
+            axis.remove()
+        for axis, (title, values_of) in zip(own, panels.items(), strict=False):
             for number, (name, series) in enumerate(_grouped(shown, _curve).items()):
                 points = [
                     (off if item.entry.x == math.inf else item.entry.x, values)
@@ -126,11 +158,22 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
                 axis.plot([x for x, _ in points], means, color=color, label=name)
             if "above" in title:
                 axis.axhline(0.0, color="black", linewidth=0.8)
-            axis.set_xscale("symlog", linthresh=min(finite, default=1.0))
+            # Weights' norms and rates differ by orders of magnitude between optimisers.
+            if min(axis.dataLim.intervaly) > 0 and 20 * axis.dataLim.y0 < axis.dataLim.y1:
+                axis.set_yscale("log")
+            ticks = sorted(set(finite))
+            if 0 in xs:
+                axis.set_xscale("symlog", linthresh=min(finite, default=1.0))
+            elif ticks:
+                axis.set_xscale("log")
+                axis.set_xlim(ticks[0] / 1.15, (off if math.inf in xs else ticks[-1]) * 1.15)
+            if len(ticks) <= MOST_TICKS:
+                axis.set_xticks(ticks, [f"{x:,g}" for x in ticks], minor=False)
+                axis.set_xticks([], minor=True)
             axis.set_xlabel(label)
             axis.set_title(f"{column}: {title}", fontsize="small")
             axis.grid(alpha=0.3)
-        line[0].legend(fontsize="small")
+        own[0].legend(fontsize="small")
     return figure
 
 
