@@ -57,7 +57,9 @@ def read_image(path: str | Path) -> Image.Image:
     # Decoders raise any kind of error on damaged files.
     except Exception as error:
         reason = _reason(error, path)
-    raise UnreadableImage(f"{_printable(path)} cannot be read as an image: {reason}.") from None
+    # File names may hold line breaks and undecodable bytes.
+    shown = os.fspath(path) if str(path).isprintable() else ascii(os.fspath(path))
+    raise UnreadableImage(f"{shown} cannot be read as an image: {reason}.") from None
 
 
 def _reason(error: Exception, path: Any) -> str:
@@ -71,12 +73,6 @@ def _reason(error: Exception, path: Any) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
-def _printable(path: Any) -> str:
-    text = os.fspath(path)
-    # File names may hold line breaks and undecodable bytes.
-    return text if text.isprintable() else ascii(text)
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:

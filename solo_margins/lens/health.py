@@ -147,12 +147,14 @@ def advise(arguments: Sequence[str]) -> str:
     file = Path(arguments[0]) / records.FILE
     run = records.read(file.parent) if file.is_file() else records.LensRun()
     if not run.observations:
-        raise ValueError(f"{file} has no observations: advice needs a run with lens.enabled=true.")
+        found = "has no observations" if file.is_file() else "does not exist"
+        raise ValueError(f"{file} {found}: advice needs a run with lens.enabled=true.")
     for problem in run.problems:
         print(problem, file=sys.stderr)
     settings = run.header.get("settings")
     checks = HealthChecks(OmegaConf.create(settings if isinstance(settings, dict) else {}))
     for seen in run.observations:
         checks.check(seen)
-    lines = [f"{text[0].upper()}{text[1:]}." for text in checks.symptoms.values()]
-    return "\n".join(lines[:MOST_LINES]) or "Nothing to advise."
+    lines = [f"{text[0].upper()}{text[1:]}." for text in checks.symptoms.values()][:MOST_LINES]
+    few = f" Most rules need {LASTING} observations after the warm-up and an epoch more."
+    return "\n".join(lines) or f"Nothing to advise after step {run.observations[-1].step:,}.{few}"

@@ -289,7 +289,8 @@ def test_the_program_prints_five_lines_at_most(tmp_path, capsys):
     other_version = Observation(9, 100.0, {}, margins={"new": 1.0, "positive_scale": 2.0})
     write_lens(tmp_path / "good", [*lasting(), other_version], settings="damaged")
     main(["advise", str(tmp_path / "good")])
-    assert capsys.readouterr().out == "Nothing to advise.\n"
+    said = "Nothing to advise after step 9. Most rules need 5 observations after the warm-up and"
+    assert capsys.readouterr().out.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_the_program_prints_five_lines_at_most(tmp_path, capsys):
     [
         ([], "Error: Name the folder of one run: advise RUN."),
         (["a", "b"], "Error: Name the folder of one run: advise RUN."),
-        (["nowhere"], "lens.jsonl has no observations: advice needs a run with lens.enabled=true."),
+        (["nowhere"], "lens.jsonl does not exist: advice needs a run with lens.enabled=true."),
     ],
 )
 def test_runs_without_records_are_refused(arguments, message, capsys):
