@@ -89,7 +89,8 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     """Run what is missing and return the cells that have failed."""
     if set(chosen) & protocol.EXPERIMENTS.keys() and arguments.preset != "mini":
         sys.exit("Error: the study of docs/protocol.md has the preset mini: add --preset mini.")
-    if set(chosen) & (protocol.EXPERIMENTS.keys() - {"tune"}) and not protocol.is_committed():
+    tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
+    if set(chosen) & tested and not protocol.is_committed():
         sys.exit(
             f"Error: {protocol.CHOSEN} is not committed as it is: settings are fixed before test "
             "images are used (docs/protocol.md)."

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -232,14 +233,18 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
 
 
 def _lens_figures(folder: Path) -> dict[str, float]:
-    """Return the mean probability of the positives in the last fifth of a run, if it was seen."""
+    """Return means over the last fifth of a run of what was seen of its positives, if it was."""
     from solo_margins.lens import records
 
     if not (folder / records.FILE).exists():
         return {}
     seen = records.read(folder).observations
-    values = [each.scalars["q"] for each in seen[4 * len(seen) // 5 :] if "q" in each.scalars]
-    return {"q": sum(values) / len(values)} if values else {}
+    last = [observation.scalars for observation in seen[4 * len(seen) // 5 :]]
+    return {
+        name: statistics.mean(values)
+        for name in ("q", "effective_scale")
+        if (values := [scalars[name] for scalars in last if name in scalars])
+    }
 
 
 @functools.cache

@@ -23,6 +23,9 @@ CHOOSING, TESTING, OTHER = "cifar10_choose", "cifar10_test", "tinyimagenet100"
 SCALE = "method_kwargs.margins.positive_scale"
 HELD = ("method=mocov3_study", "+method_kwargs.hold_gradient_norm=true")
 
+# Grids that use no test images.
+HELD_OUT = ("tune", "lower_rates")
+
 # For the budget: seconds of one step, and of start and probe of a run, on one core.
 SECONDS_A_STEP, SECONDS_A_RUN = 0.08, 25
 
@@ -70,6 +73,14 @@ def tuning() -> Iterator[Entry]:
         yield from (_tuned_entry(row, settings) for settings in _tried(row))
 
 
+def _lower_rates() -> Iterator[Entry]:
+    """Yield the rows that were best at the smallest rate tried, with smaller ones."""
+    for row in PLAN["lower_rates"]["rows"]:
+        for temperature in dict.fromkeys(settings[0] for settings in _tried(row)):
+            for rate in PLAN["lower_rates"]["rates"]:
+                yield _tuned_entry(row, (temperature, f"optimizer.lr={rate}"))
+
+
 def choose(accuracies: Mapping[Cell, float]) -> dict[str, list[str]]:
     """Return the best settings of every row: those with the highest accuracy, else the first."""
     return {
@@ -96,26 +107,31 @@ def _main(chosen: Chosen) -> Iterator[Entry]:
 
 
 def _optimizers(chosen: Chosen) -> Iterator[Entry]:
-    optimizers = {"SGD": "MoCo v3", "SGD with its norm held": "MoCo v3"}
-    optimizers |= {name: f"MoCo v3 by {name}" for name in ("LARS", "AdamW")}
-    for name, row in optimizers.items():
-        is_held = name.endswith("held")
-        for scale in PLAN["scales"][is_held:]:
-            baseline = f"{name.split()[0]}, s = {PLAN['scales'][0]}"
-            title = f"{name}, s = {scale}"
-            # In the main grid's order, so that equal runs are made once.
-            scaled = [f"{SCALE}={scale}"] if scale != 1 else []
-            settings = [*scaled, *chosen[row], *(HELD if is_held else ())]
-            cell = _cell(row, TESTING, EPOCHS["main"], *settings)
-            yield Entry(
-                title,
-                _title(TESTING),
-                cell,
-                TESTING,
-                baseline=None if title == baseline else baseline,
-                x=scale,
-                seeds=SEEDS["few"],
-            )
+    small = f"SGD at rate {PLAN['small_rate']}"
+    # Name to row and to what is changed in its settings.
+    optimizers: dict[str, tuple[str, tuple[str, ...]]] = {
+        "SGD": ("MoCo v3", ()),
+        small: ("MoCo v3", (f"optimizer.lr={PLAN['small_rate']}",)),
+        "LARS": ("MoCo v3 by LARS", ()),
+        "AdamW": ("MoCo v3 by AdamW", ()),
+    }
+    for name, (row, changes) in optimizers.items():
+        baseline = f"{name}, s = {PLAN['scales'][0]}"
+        for is_held in (False, True) if row == "MoCo v3" else (False,):
+            for scale in PLAN["scales"][is_held:]:
+                title = f"{name}{' with its norm held' if is_held else ''}, s = {scale}"
+                # In the main grid's order, so that equal runs are made once.
+                scaled = [f"{SCALE}={scale}"] if scale != 1 else []
+                settings = [*scaled, *chosen[row], *changes, *(HELD if is_held else ())]
+                yield Entry(
+                    title,
+                    _title(TESTING),
+                    _cell(row, TESTING, EPOCHS["main"], *settings),
+                    TESTING,
+                    baseline=None if title == baseline else baseline,
+                    x=scale,
+                    seeds=SEEDS["few"],
+                )
 
 
 def _temperatures(chosen: Chosen) -> Iterator[Entry]:
@@ -138,7 +154,7 @@ def _temperatures(chosen: Chosen) -> Iterator[Entry]:
                 TESTING,
                 baseline=baseline,
                 x=value,
-                seeds=SEEDS["two"],
+                seeds=SEEDS["few"],
             )
 
 
@@ -186,7 +202,12 @@ def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
             "s",
             ("weight_norm", "effective_rate", "turn"),
         ),
-        "temperatures": ("Attenuation against the temperature", _temperatures, "τ", ("q",)),
+        "temperatures": (
+            "Attenuation against the temperature",
+            _temperatures,
+            "τ",
+            ("q", "effective_scale", "turn"),
+        ),
         "other_data": ("Another data set, and transfer", _other_data, None, ()),
         "lengths": ("The scale against the length of training", _lengths, "steps", ()),
     }
@@ -198,6 +219,7 @@ def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
 
 EXPERIMENTS = {
     "tune": Experiment("Six settings for every row", tuple(tuning())),
+    "lower_rates": Experiment("Smaller rates than those of the tuning", tuple(_lower_rates())),
     **final_experiments(chosen_settings()),
 }
 
@@ -208,7 +230,8 @@ def budget() -> list[list[str]]:
     chosen = chosen_settings() or {row: _tried(row)[0] for row in ROWS}
     lines, hours = [["grid", "runs", "steps", "core-hours"]], 0.0
     known: set[tuple[Cell, int]] = set()
-    for name, experiment in {"tune": EXPERIMENTS["tune"], **final_experiments(chosen)}.items():
+    held_out = {name: EXPERIMENTS[name] for name in HELD_OUT}
+    for name, experiment in {**held_out, **final_experiments(chosen)}.items():
         runs = {(entry.cell, seed) for entry in experiment.entries for seed in entry.seeds} - known
         known |= runs
         steps = sum(_steps(cell) for cell, _ in runs)

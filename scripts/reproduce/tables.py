@@ -21,6 +21,7 @@ HEADINGS = {
     "knn_acc1": "kNN, %",
     "paper": "paper, %",
     "q": "q",
+    "effective_scale": "pull over that without margins",
     "weight_norm": "norm of the weights",
     "effective_rate": "effective rate",
     "turn": "turn in a step",

@@ -22,6 +22,7 @@ FINAL = protocol.final_experiments(FIRST)
 def test_every_row_is_tuned_over_six_settings_on_held_out_images():
     entries = protocol.EXPERIMENTS["tune"].entries
     assert len(entries) == len({entry.cell for entry in entries}) == 6 * len(protocol.ROWS)
+    entries += protocol.EXPERIMENTS["lower_rates"].entries
     assert {(entry.cell.data, entry.probed_on) for entry in entries} == {2 * (protocol.CHOOSING,)}
     for experiment in FINAL.values():
         for entry in experiment.entries:
@@ -53,7 +54,8 @@ def test_grids_share_their_runs():
 
 def test_every_cell_composes(composed):
     seen = set()
-    for experiment in (protocol.EXPERIMENTS["tune"], *FINAL.values()):
+    held_out = (protocol.EXPERIMENTS[name] for name in protocol.HELD_OUT)
+    for experiment in (*held_out, *FINAL.values()):
         for cell in (entry.cell for entry in experiment.entries):
             # One cell for each set of keys: values of numbers compose alike.
             keys = (cell.method, cell.data, cell.variant, *(c.split("=")[0] for c in cell.changes))
@@ -97,9 +99,8 @@ def test_tests_wait_for_committed_settings(tmp_path, monkeypatch):
 
 
 def test_the_budget_of_the_protocol_is_that_of_the_grids():
-    """Until settings are chosen: then grids share other runs."""
     text = (ROOT / "docs" / "protocol.md").read_text()
-    for line in protocol.budget()[1:] if not protocol.CHOSEN.exists() else ():
+    for line in protocol.budget()[1:]:
         assert f"| {' | '.join(line)} |" in text
     assert f"- **Primary, one:** {protocol.PLAN['primary']} − MoCo v3" in text
     for row in protocol.ROWS.values():
@@ -131,6 +132,7 @@ def test_runs_record_weights_q_commit_and_cpu(study):
     assert turns[3] != turns[0]
     for record in records:
         assert 0 < record.figures["q"] < 1
+        assert record.figures["effective_scale"] > 0
         assert record.figures["weight_norm"] > 1
         assert record.figures["effective_rate"] > 0
         assert len(record.details["commit"].split()[0]) == 40 or not (ROOT / ".git").exists()
