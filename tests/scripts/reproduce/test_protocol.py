@@ -216,3 +216,29 @@ def test_the_committed_tables_are_those_of_the_committed_results():
             table = tables.as_csv(items, experiment.figures)
             assert table == (COMMITTED / f"{name}.csv").read_text()
     assert study.recorded().keys() <= shown, "no result is without a table"
+
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def study_tables(text):
+    """Return the lines of all tables with differences to a baseline, as cells."""
+    lines, is_one = [], False
+    for line in text.splitlines():
+        cells = [cell.strip(" *") for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            is_one = False
+        elif is_one and not set(line) <= set("|-:"):
+            lines.append(cells)
+        is_one = is_one or "to baseline [95 %]" in cells
+    return lines
+
+
+def test_pages_show_the_committed_tables():
+    """A page may leave columns out; what it shows is what the committed tables say."""
+    tables = [path.read_text() for path in (ROOT / "docs" / "results").rglob("*.md")]
+    known = [line for table in tables for line in study_tables(table)]
+    for page in PAGES:
+        for row, *shown in study_tables(page.read_text()):
+            fitting = [line for line in known if line[0] == row and set(shown) <= set(line)]
+            assert fitting, f"{page.name}: no committed table says {row}: {shown}"
