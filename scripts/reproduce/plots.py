@@ -142,8 +142,9 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
     label = f"{experiment.axis} (rightmost: off)" if math.inf in xs else experiment.axis
     for part, (column, shown) in enumerate(columns.items()):
         own = list(axes[part * lines : (part + 1) * lines].flat)
-        for axis in own[len(panels) :]:
-            axis.remove()
+        spare = own[len(panels) :]
+        for axis in spare:
+            axis.axis("off")
         for axis, (title, values_of) in zip(own, panels.items(), strict=False):
             for number, (name, series) in enumerate(_grouped(shown, _curve).items()):
                 points = [
@@ -173,7 +174,10 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
             axis.set_xlabel(label)
             axis.set_title(f"{column}: {title}", fontsize="small")
             axis.grid(alpha=0.3)
-        own[0].legend(fontsize="small")
+        # In a free place, if there is one, where it hides nothing.
+        legend = (spare or own)[0].legend(*own[0].get_legend_handles_labels(), fontsize="small")
+        if spare:
+            legend.set_loc("center")
     return figure
 
 
