@@ -179,7 +179,9 @@ def as_markdown(items: Sequence[Measured], figures: Sequence[str] = ()) -> str:
         for metric in METRICS:
             line.append(shown(item.accuracy(metric)))
             line += shown_difference(item.difference(metric))
-        line += [shown(item.accuracy(name), digits=3) for name in figures]
+        # Seeds hardly differ in these; the CSV has their deviations.
+        means = [item.accuracy(name) for name in figures]
+        line += ["" if value is None else f"{value.mean:.3g}" for value in means]
         lines.append([*line, shown(item.entry.paper)])
     filled = [place for place, _ in enumerate(lines[0]) if any(line[place] for line in lines[1:])]
     return markdown_of([[line[place] for place in filled] for line in lines], texts=2)
@@ -194,18 +196,13 @@ def markdown_of(lines: Sequence[Sequence[str]], texts: int) -> str:
     return "\n".join([rows[0], rule, *rows[1:]]) + "\n"
 
 
-def shown(value: Accuracy | None, digits: int | None = None) -> str:
+def shown(value: Accuracy | None) -> str:
     """Return a mean with its deviation as text, nothing for nothing.
 
-    Args:
-        value: mean and deviation.
-        digits: significant digits; accuracies have one after the point.
-
-    >>> shown(Accuracy(89.413, 0.109)), shown(Accuracy(0.00123456), 3), shown(None)
-    ('89.4 ± 0.1', '0.00123', '')
+    >>> shown(Accuracy(89.413, 0.109)), shown(Accuracy(89.413)), shown(None)
+    ('89.4 ± 0.1', '89.4', '')
     """
-    form = ".1f" if digits is None else f".{digits}g"
-    return "" if value is None else " ± ".join(f"{x:{form}}" for x in value if x is not None)
+    return "" if value is None else " ± ".join(f"{x:.1f}" for x in value if x is not None)
 
 
 def shown_difference(value: Difference | None) -> tuple[str, str]:
