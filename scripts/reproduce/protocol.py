@@ -176,6 +176,21 @@ def _lengths(chosen: Chosen) -> Iterator[Entry]:
             )
 
 
+def _controls(chosen: Chosen) -> Iterator[Entry]:
+    for row in PLAN["controls"]:
+        baseline = ROWS[row]["baseline"]
+        same = f"{baseline} at the settings of {row}"
+        for title, trained in ((same, baseline), (row, row)):
+            yield Entry(
+                title,
+                _title(TESTING),
+                _cell(trained, TESTING, EPOCHS["main"], *chosen[row]),
+                TESTING,
+                baseline=None if title == same else same,
+                seeds=SEEDS["main"],
+            )
+
+
 def _other_data(chosen: Chosen) -> Iterator[Entry]:
     for data in (OTHER, TESTING):
         column = _title(OTHER) + (f" → {_title(TESTING)}" if data == TESTING else "")
@@ -210,6 +225,7 @@ def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
         ),
         "other_data": ("Another data set, and transfer", _other_data, None, ()),
         "lengths": ("The scale against the length of training", _lengths, "steps", ()),
+        "controls": ("A row against its baseline at equal settings", _controls, None, ()),
     }
     return {
         name: Experiment(title, tuple(entries(chosen)) if chosen else (), axis, figures=figures)
