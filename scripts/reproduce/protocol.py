@@ -212,7 +212,7 @@ def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
     grids = {
         "main": ("The rows at their tuned settings", _main, None, ()),
         "optimizers": (
-            "The scale under four optimisers",
+            "The scale under three optimisers",
             _optimizers,
             "s",
             ("weight_norm", "effective_rate", "turn"),
