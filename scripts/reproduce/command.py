@@ -14,11 +14,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from reproduce import experiments, grid, plots, protocol, tables
+from reproduce import experiments, grid, law, plots, protocol, tables
 from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS, Study
 
-EXPERIMENTS = {**experiments.EXPERIMENTS, **protocol.EXPERIMENTS}
+EXPERIMENTS = {**experiments.EXPERIMENTS, **protocol.EXPERIMENTS, **law.EXPERIMENTS}
+# Grids of small networks, and those of them that use test images: settings are fixed before.
+STUDIES = {**protocol.EXPERIMENTS, **law.EXPERIMENTS}
 
 
 def parsed() -> argparse.Namespace:
@@ -55,7 +57,9 @@ def main() -> None:
     """Run what is missing, then write tables and plots."""
     arguments = parsed()
     if arguments.plan:
-        print(tables.markdown_of(protocol.budget(), texts=1), end="")
+        of_law = all(name in law.EXPERIMENTS for name in arguments.names)
+        budget = law.budget() if of_law else protocol.budget()
+        print(tables.markdown_of(budget, texts=1), end="")
         return
     preset = PRESETS[arguments.preset]
     images = (pair.split("=", 1) for pair in arguments.images)
@@ -74,7 +78,7 @@ def main() -> None:
     if not chosen:
         sys.exit("Error: no cell of these experiments is left by --data and --rows.")
     if arguments.choose:
-        _choose(study)
+        _choose(arguments, study)
         return
     failed = [] if arguments.table else _run(chosen, arguments, study)
     if not failed and not study.file.exists():
@@ -87,14 +91,15 @@ def main() -> None:
 
 def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: Study) -> list[str]:
     """Run what is missing and return the cells that have failed."""
-    if set(chosen) & protocol.EXPERIMENTS.keys() and arguments.preset != "mini":
+    if set(chosen) & STUDIES.keys() and arguments.preset != "mini":
         sys.exit("Error: the study of docs/protocol.md has the preset mini: add --preset mini.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
-    if set(chosen) & tested and not protocol.is_committed():
-        sys.exit(
-            f"Error: {protocol.CHOSEN} is not committed as it is: settings are fixed before test "
-            "images are used (docs/protocol.md)."
-        )
+    for names, module in ((tested, protocol), (set(law.TESTED), law)):
+        if set(chosen) & names and not module.is_committed():
+            sys.exit(
+                f"Error: {module.CHOSEN} is not committed as it is: settings are fixed before test "
+                "images are used (docs/protocol.md)."
+            )
     # A cell is probed on all that is wanted while its checkpoint is there; grids keep their order.
     targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
     groups: dict[tuple[str, tuple[int, ...]], dict[Cell, list[str]]] = {}
@@ -111,8 +116,11 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     return failed
 
 
-def _choose(study: Study) -> None:
+def _choose(arguments: argparse.Namespace, study: Study) -> None:
     """Write the settings that have the highest accuracy on the held-out images."""
+    if all(name in law.EXPERIMENTS for name in arguments.names):
+        _choose_by_law(study)
+        return
     items = tables.measured(protocol.EXPERIMENTS["tune"].entries, None, study)
     missing = [item.entry.row for item in items if not item.by_seed]
     if missing:
@@ -127,10 +135,32 @@ def _choose(study: Study) -> None:
     print(f"{protocol.CHOSEN}: commit it before the grids that use test images are run.")
 
 
+def _choose_by_law(study: Study) -> None:
+    """Write what the finished grids decide; a row counts when all of its seeds are there."""
+    grids = law.planned()
+    entries = [
+        entry
+        for name in ("law_rates", "law_map", "law_map_simclr")
+        for entry in grids[name].entries
+    ]
+    means = {
+        item.entry.cell: accuracy.mean
+        for item in tables.measured(entries, None, study)
+        if len(item.by_seed) == len(item.entry.seeds)
+        and (accuracy := item.accuracy("linear_acc1")) is not None
+    }
+    chosen = law.choose(means)
+    if not chosen:
+        sys.exit("Error: runs of law_rates are missing.")
+    law.write_choice(chosen)
+    print(f"{law.CHOSEN}: {', '.join(chosen)}; commit it before the next grids are run.")
+
+
 def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[Entry]:
     """Return the entries of an experiment that the options leave."""
     if not EXPERIMENTS[name].entries:
-        sys.exit(f"Error: {name} has no settings yet: run `tune`, then `tune --choose`.")
+        first = "law_rates" if name in law.EXPERIMENTS else "tune"
+        sys.exit(f"Error: {name} has no settings yet: run `{first}`, then `{first} --choose`.")
     return [
         entry
         for entry in EXPERIMENTS[name].entries

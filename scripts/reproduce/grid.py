@@ -24,6 +24,18 @@ from reproduce.protocol import PLAN
 from reproduce.study import Study
 from solo_margins import cli, results, training
 
+# What the lens saw of a run's last fifth and a record keeps.
+LENS_FIGURES = (
+    "q",
+    "effective_scale",
+    "alignment",
+    "uniformity",
+    "pull",
+    "push",
+    "positive_angle",
+    "effective_rank",
+)
+
 
 def targets_of(entries: Iterable[Entry]) -> dict[Cell, list[str]]:
     """Return the cells that entries need, each once, with all the data that it is probed on."""
@@ -242,7 +254,7 @@ def _lens_figures(folder: Path) -> dict[str, float]:
     last = [observation.scalars for observation in seen[4 * len(seen) // 5 :]]
     return {
         name: statistics.mean(values)
-        for name in ("q", "effective_scale")
+        for name in LENS_FIGURES
         if (values := [scalars[name] for scalars in last if name in scalars])
     }
 

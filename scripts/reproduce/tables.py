@@ -25,6 +25,12 @@ HEADINGS = {
     "weight_norm": "norm of the weights",
     "effective_rate": "effective rate",
     "turn": "turn in a step",
+    "alignment": "alignment",
+    "uniformity": "uniformity",
+    "pull": "pull",
+    "push": "push",
+    "positive_angle": "angle of positives",
+    "effective_rank": "effective rank",
 }
 # Quantiles 0.975 of Student's t, by degrees of freedom: seeds less one.
 T_QUANTILES = (math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)

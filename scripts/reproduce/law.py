@@ -1,0 +1,373 @@
+"""The grids of docs/results/law/protocol.md: which scale of positives is best, and when."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reproduce import read_yaml
+from reproduce.experiments import Cell, Entry, Experiment
+from reproduce.protocol import CHOOSING, OTHER, PLAN, TESTING
+
+LAW: dict[str, Any] = read_yaml("law.yaml")
+METHODS: dict[str, Any] = LAW["methods"]
+EPOCHS: dict[str, int] = LAW["epochs"]
+SEEDS: dict[str, tuple[int, ...]] = {name: tuple(seeds) for name, seeds in LAW["seeds"].items()}
+MOCO, SIMCLR = METHODS
+# What the tuning and the map have chosen; written by --choose, and committed.
+CHOSEN = Path(__file__).with_name("law_chosen.yaml")
+
+# For the budget: seconds of one step, and of start and probe of a run, on one core.
+SECONDS_A_STEP, SECONDS_A_RUN = 0.055, 15
+WIDE_SECONDS_A_STEP = 0.14
+
+Accuracies = Mapping[Cell, float]
+
+
+def chosen_settings() -> dict[str, Any]:
+    """Return what was chosen so far; nothing before --choose."""
+    return yaml.safe_load(CHOSEN.read_text()) if CHOSEN.exists() else {}
+
+
+def is_committed() -> bool:
+    """Return whether what was chosen is what the last commit holds."""
+    command = ["git", "-C", str(CHOSEN.parent), "cat-file", "-p", f"HEAD:./{CHOSEN.name}"]
+    found = subprocess.run(command, capture_output=True, check=False)
+    return found.returncode == 0 and CHOSEN.exists() and found.stdout == CHOSEN.read_bytes()
+
+
+def rate_name(method: str, temperature: float, length: str) -> str:
+    """Return the name by which a chosen rate is stored."""
+    return f"{method}, τ = {temperature:g}, {length}"
+
+
+def _cell(
+    method: str,
+    data: str,
+    epochs: int,
+    scale: float,
+    temperature: float,
+    rate: float,
+    settings: Sequence[str] = (),
+) -> Cell:
+    changes = [
+        *LAW["always"],
+        f"method_kwargs.margins.positive_scale={scale:g}",
+        f"method_kwargs.temperature={temperature:g}",
+        f"optimizer.lr={rate:g}",
+        f"max_epochs={epochs}",
+        *settings,
+    ]
+    return Cell(method, data, "baseline", tuple(changes))
+
+
+def _steps(epochs: int) -> int:
+    return epochs * PLAN["data"][CHOOSING]["steps"]
+
+
+def _row(method: str, scale: float, temperature: float, *more: str) -> str:
+    parts = [METHODS[method]["title"], f"τ = {temperature:g}", *more, f"s = {scale:g}"]
+    return ", ".join(parts)
+
+
+def _title(data: str) -> str:
+    return PLAN["data"][data]["title"]
+
+
+def _all_temperatures(method: str) -> list[float]:
+    of_map, of_control = METHODS[method]["map"], METHODS[method]["control"]
+    return sorted({*of_map["temperatures"], *of_control["temperatures"]})
+
+
+def _tuned(
+    method: str, length: str, temperature: float, scale: float, rate: float, seeds: tuple[int, ...]
+) -> Entry:
+    cell = _cell(method, CHOOSING, EPOCHS[length], scale, temperature, rate)
+    steps = f"{_steps(EPOCHS[length]):,} steps"
+    row = _row(method, scale, temperature, f"rate = {rate:g}", steps)
+    return Entry(row, _title(CHOOSING), cell, CHOOSING, x=rate, seeds=seeds)
+
+
+def rate_entries() -> dict[str, list[Entry]]:
+    """Return the runs by which each rate of s = 1 is chosen, by its name."""
+    entries: dict[str, list[Entry]] = {}
+    for method in METHODS:
+        for temperature in _all_temperatures(method):
+            entries[rate_name(method, temperature, "short")] = [
+                _tuned(method, "short", temperature, 1, rate, SEEDS["tune"])
+                for rate in LAW["rates"]
+            ]
+        of_map = METHODS[method]["map"]
+        for length in of_map["lengths"][1:]:
+            for temperature in of_map["temperatures"]:
+                entries[rate_name(method, temperature, length)] = [
+                    _tuned(method, length, temperature, 1, rate, SEEDS["tune_longer"])
+                    for rate in LAW["rates"]
+                ]
+    return entries
+
+
+def _rates_of_smaller_scales() -> Iterator[Entry]:
+    """Yield smaller scales at all rates: does the rate of s = 1 suit them?"""
+    for method in METHODS:
+        for temperature in METHODS[method]["map"]["temperatures"]:
+            for scale in LAW["tuned_scales"]:
+                for rate in LAW["rates"]:
+                    yield _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
+
+
+def _mapped(
+    method: str, rates: Mapping[str, float], length: str, scale: float, temperature: float
+) -> Entry:
+    rate = rates[rate_name(method, temperature, length)]
+    steps = f"{_steps(EPOCHS[length]):,} steps"
+    return Entry(
+        _row(method, scale, temperature, steps),
+        _title(CHOOSING),
+        _cell(method, CHOOSING, EPOCHS[length], scale, temperature, rate),
+        CHOOSING,
+        baseline=None if scale == 1 else _row(method, 1, temperature, steps),
+        x=scale,
+        seeds=SEEDS["map"],
+    )
+
+
+def map_entries(rates: Mapping[str, float], method: str, lengths: Sequence[str]) -> Iterator[Entry]:
+    """Yield a method at every scale and temperature of its map, for some lengths."""
+    of_map = METHODS[method]["map"]
+    for length in lengths:
+        for temperature in of_map["temperatures"]:
+            for scale in of_map["scales"]:
+                yield _mapped(method, rates, length, scale, temperature)
+
+
+def _controls(rates: Mapping[str, float]) -> Iterator[Entry]:
+    """Yield every scale at every temperature: is the scale a temperature in disguise?"""
+    for method in METHODS:
+        of_control = METHODS[method]["control"]
+        for temperature in of_control["temperatures"]:
+            rate = rates[rate_name(method, temperature, "short")]
+            for scale in of_control["scales"]:
+                yield Entry(
+                    _row(method, scale, temperature),
+                    _title(CHOOSING),
+                    _cell(method, CHOOSING, EPOCHS["test"], scale, temperature, rate),
+                    CHOOSING,
+                    baseline=None if scale == 1 else _row(method, 1, temperature),
+                    x=temperature,
+                    y=scale,
+                    seeds=SEEDS["control"],
+                )
+
+
+HELD = ("method=mocov3_study", "+method_kwargs.hold_gradient_norm=true")
+
+
+def _held(rates: Mapping[str, float]) -> Iterator[Entry]:
+    """Yield MoCo v3 with the gradient's norm held: is the scale a step in disguise?"""
+    [temperature] = METHODS[MOCO]["map"]["temperatures"]
+    rate = rates[rate_name(MOCO, temperature, "short")]
+    baseline = _row(MOCO, 1, temperature)
+    for is_held in (False, True):
+        for scale in LAW["held_scales"] if is_held else [1, *LAW["held_scales"]]:
+            row = _row(MOCO, scale, temperature, *(["norm held"] if is_held else []))
+            settings = HELD if is_held else ()
+            yield Entry(
+                row,
+                _title(CHOOSING),
+                _cell(MOCO, CHOOSING, EPOCHS["test"], scale, temperature, rate, settings),
+                CHOOSING,
+                baseline=None if row == baseline else baseline,
+                x=scale,
+                seeds=SEEDS["map"],
+            )
+
+
+def _wide(rates: Mapping[str, float]) -> Iterator[Entry]:
+    [temperature] = METHODS[MOCO]["map"]["temperatures"]
+    for length in LAW["width"]["lengths"]:
+        rate = rates[rate_name(MOCO, temperature, length)]
+        steps = f"{_steps(EPOCHS[length]):,} steps, twice as wide"
+        for scale in LAW["width"]["scales"]:
+            settings = LAW["width"]["settings"]
+            yield Entry(
+                _row(MOCO, scale, temperature, steps),
+                _title(CHOOSING),
+                _cell(MOCO, CHOOSING, EPOCHS[length], scale, temperature, rate, settings),
+                CHOOSING,
+                baseline=None if scale == 1 else _row(MOCO, 1, temperature, steps),
+                x=scale,
+                seeds=SEEDS["map"],
+            )
+
+
+def _compared(
+    chosen: Mapping[str, Any], data: str, epochs: int, seeds: tuple[int, ...], *settings: str
+) -> Iterator[Entry]:
+    """Yield the chosen scale and s = 1 of every method, probed on the same and on other data."""
+    for probed_on in sorted((TESTING, OTHER), key=lambda name: name != data):
+        transfer = "" if probed_on == data else f" → {_title(probed_on)}"
+        for method, choice in chosen["primary"].items():
+            baseline = None
+            for scale, temperature in (
+                (1, choice["baseline_temperature"]),
+                (choice["scale"], choice["temperature"]),
+            ):
+                rate = chosen["rates"][rate_name(method, temperature, "short")]
+                row = _row(method, scale, temperature)
+                yield Entry(
+                    row,
+                    _title(data) + transfer,
+                    _cell(method, data, epochs, scale, temperature, rate, settings),
+                    probed_on,
+                    baseline=baseline,
+                    seeds=seeds,
+                )
+                baseline = row
+
+
+def _test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
+    yield from _compared(chosen, TESTING, EPOCHS["test"], SEEDS["test"])
+
+
+def _other_data(chosen: Mapping[str, Any]) -> Iterator[Entry]:
+    # As many steps of warm-up as on CIFAR-10.
+    warmup = "scheduler.warmup_epochs=1.125"
+    yield from _compared(chosen, OTHER, LAW["other_epochs"], SEEDS["few"], warmup)
+
+
+def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
+    """Return the grids by name, in the order in which they are run.
+
+    Those whose settings are not chosen yet are empty.
+    """
+    of_rates = [entry for entries in rate_entries().values() for entry in entries]
+    known = {(entry.cell, entry.seeds) for entry in of_rates}
+    smaller = [e for e in _rates_of_smaller_scales() if (e.cell, e.seeds) not in known]
+    rates, primary = chosen.get("rates"), chosen.get("primary")
+    shorter = [length for length in METHODS[MOCO]["map"]["lengths"] if length != "long"]
+
+    def after_rates(entries: Any, *arguments: Any) -> tuple[Entry, ...]:
+        return tuple(entries(rates, *arguments)) if rates else ()
+
+    def after_map(entries: Any) -> tuple[Entry, ...]:
+        return tuple(entries(chosen)) if primary else ()
+
+    ends = ("alignment", "uniformity", "pull", "push", "effective_rank", "positive_angle", "q")
+    return {
+        "law_rates": Experiment("The rate of s = 1", tuple(of_rates)),
+        "law_rates_smaller": Experiment("Smaller scales at all rates", tuple(smaller)),
+        "law_map": Experiment(
+            "MoCo v3: accuracy against the scale",
+            after_rates(map_entries, MOCO, shorter),
+            "s",
+            figures=ends,
+        ),
+        "law_map_simclr": Experiment(
+            "SimCLR: accuracy against the scale",
+            after_rates(map_entries, SIMCLR, METHODS[SIMCLR]["map"]["lengths"]),
+            "s",
+            figures=ends,
+        ),
+        "law_test": Experiment("The chosen scale on test images", after_map(_test)),
+        "law_temperatures": Experiment(
+            "Scale and temperature together", after_rates(_controls), "τ", "s", ends
+        ),
+        "law_held": Experiment(
+            "The scale with the gradient's norm held",
+            after_rates(_held),
+            "s",
+            figures=("turn", *ends),
+        ),
+        "law_other_data": Experiment("Another data set, and transfer", after_map(_other_data)),
+        "law_map_long": Experiment(
+            "MoCo v3, longest runs: accuracy against the scale",
+            after_rates(map_entries, MOCO, ["long"]),
+            "s",
+            figures=ends,
+        ),
+        "law_wide": Experiment(
+            "MoCo v3, twice as wide: accuracy against the scale",
+            after_rates(_wide),
+            "s",
+            figures=ends,
+        ),
+    }
+
+
+# Grids that use test images, and therefore committed settings.
+TESTED = ("law_test", "law_other_data")
+EXPERIMENTS = experiments(chosen_settings())
+
+
+def choose(accuracies: Accuracies) -> dict[str, Any]:
+    """Return what the runs so far decide: rates, then scale and temperature for the test.
+
+    The highest mean accuracy on held-out images decides; of equal ones the first.
+    """
+    rates = {}
+    for name, entries in rate_entries().items():
+        if not all(entry.cell in accuracies for entry in entries):
+            return {}
+        best = max(entries, key=lambda entry: accuracies[entry.cell])
+        rates[name] = best.x
+    primary = {}
+    for method in METHODS:
+        places = {
+            (scale, temperature): _mapped(method, rates, "short", scale, temperature).cell
+            for temperature in METHODS[method]["map"]["temperatures"]
+            for scale in METHODS[method]["map"]["scales"]
+        }
+        if not all(cell in accuracies for cell in places.values()):
+            return {"rates": rates}
+        ordered = sorted(places, key=lambda place: -accuracies[places[place]])
+        scale, temperature = next(place for place in ordered if place[0] != 1)
+        baseline = next(place[1] for place in ordered if place[0] == 1)
+        primary[method] = {
+            "scale": scale,
+            "temperature": temperature,
+            "baseline_temperature": baseline,
+        }
+    return {"rates": rates, "primary": primary}
+
+
+def write_choice(chosen: Mapping[str, Any]) -> None:
+    """Write what was chosen for the grids that follow."""
+    head = "# Written by `python scripts/reproduce law_rates --choose` from the results so far.\n"
+    CHOSEN.write_text(head + yaml.safe_dump(dict(chosen), sort_keys=False, allow_unicode=True))
+
+
+def planned() -> dict[str, Experiment]:
+    """Return all grids, with any settings where none are chosen yet."""
+    chosen = chosen_settings()
+    names = rate_entries()
+    rates = dict.fromkeys(names, LAW["rates"][1]) | chosen.get("rates", {})
+    any_choice = {
+        method: {"scale": 0.5, "temperature": 0.1, "baseline_temperature": 0.1}
+        for method in METHODS
+    }
+    return experiments({"rates": rates, "primary": any_choice | chosen.get("primary", {})})
+
+
+def budget() -> list[list[str]]:
+    """Return the lines of the table of costs: runs, steps and core-hours of every grid."""
+    lines, hours, all_steps = [["grid", "runs", "steps", "core-hours"]], 0.0, 0
+    known: set[tuple[Cell, int]] = set()
+    for name, experiment in planned().items():
+        runs = {(entry.cell, seed) for entry in experiment.entries for seed in entry.seeds} - known
+        known |= runs
+        steps = sum(_steps_of(cell) for cell, _ in runs)
+        a_step = WIDE_SECONDS_A_STEP if name == "law_wide" else SECONDS_A_STEP
+        taken = (steps * a_step + len(runs) * SECONDS_A_RUN) / 3600
+        hours, all_steps = hours + taken, all_steps + steps
+        lines.append([f"`{name}`", f"{len(runs)}", f"{steps:,}", f"{taken:.1f}"])
+    return [*lines, ["all", f"{len(known)}", f"{all_steps:,}", f"{hours:.1f}"]]
+
+
+def _steps_of(cell: Cell) -> int:
+    epochs = next(change for change in cell.changes if change.startswith("max_epochs="))
+    return int(epochs.split("=")[1]) * PLAN["data"][cell.data]["steps"]
