@@ -20,7 +20,6 @@ from solo_margins.host.image_statistics import statistics_of
 try:
     from kornia.color import rgb_to_grayscale
     from kornia.enhance import equalize as kornia_equalize
-    from kornia.filters import filter2d_separable
 except ModuleNotFoundError as missing:
     raise ImportError(
         "data.format=tensors needs kornia, which is not installed: run `pip install kornia`, or "
@@ -33,8 +32,11 @@ RATIOS = (3 / 4, 4 / 3)
 # As solo-learn: standard deviation of the blur in pixels, and the first inverted value.
 BLURS = (0.1, 2.0)
 SOLARIZED_FROM = 128
-# Pixels to each side of the box that makes the strongest blur.
+# Pixels to each side of the box that makes the strongest blur, and boxes of a blur.
 BOX_REACH = 2
+BOX_PASSES = 3
+# PIL cuts the weights of a box off to whole numbers, so that a tie is rounded down.
+BELOW_HALF = 0.499
 
 # Random numbers of one view of an image, by what they are for.
 PARTS = {
@@ -255,18 +257,32 @@ def _cubic(distances: Tensor) -> Tensor:
 
 
 def _blurred(images: Tensor, deviations: Tensor) -> Tensor:
-    """Blur as PIL does, three times by a box whose outermost pixels count in part."""
+    """Blur as PIL does: three boxes along the rows, then three along the columns.
+
+    The outermost pixels of a box count in part. Before each box the image is continued by the
+    pixels of its border, which are no longer those that it began with.
+    """
     variances = deviations**2 / 3
     reach = (((12 * variances + 1).sqrt() - 1) / 2).floor()
     part = (2 * reach + 1) * (reach * (reach + 1) - 3 * variances)
     part = part / (6 * (variances - (reach + 1) ** 2))
-    places = torch.arange(-BOX_REACH, BOX_REACH + 1).abs()
-    boxes = (places <= reach) + part * (places == reach + 1)
+    offsets = torch.arange(-BOX_REACH, BOX_REACH + 1)
+    boxes = (offsets.abs() <= reach) + part * (offsets.abs() == reach + 1)
     boxes = boxes / boxes.sum(1, keepdim=True)
-    # The product of spectra is that of box after box after box.
-    length = 6 * BOX_REACH + 1
-    kernels = torch.fft.irfft(torch.fft.rfft(boxes, length) ** 3, length).to(images.device)
-    return filter2d_separable(images, kernels, kernels, "replicate").round_()
+    for axis in (3, 2):
+        box = _box_matrix(boxes, offsets, images.shape[axis]).to(images.device)[:, None]
+        for _ in range(BOX_PASSES):
+            images = images @ box.mT if axis == 3 else box @ images
+            images = images.add_(BELOW_HALF).floor_()
+    return images
+
+
+def _box_matrix(boxes: Tensor, offsets: Tensor, size: int) -> Tensor:
+    """Return how much each pixel of a side counts for each pixel after a box, (N, size, size)."""
+    neighbours = (torch.arange(size)[:, None] + offsets).clamp(0, size - 1)
+    matrix = torch.zeros(len(boxes), size, size)
+    neighbours = neighbours.expand(len(boxes), -1, -1)
+    return matrix.scatter_add_(2, neighbours, boxes[:, None].expand(-1, size, -1))
 
 
 def _turned(images: Tensor, turns: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ def naive_knn(train, train_labels, test, test_labels, k, distance, temperature=0
                 continue
             if distance == "cosine":
                 cos = float(features @ other / (features.norm() * other.norm()))
-                scored.append((cos, math.exp(cos / temperature), int(other_label)))
+                scored.append((cos, math.exp((cos - 1) / temperature), int(other_label)))
             else:
                 away = float((features - other).norm())
                 scored.append((-away, 1 / (away + eps), int(other_label)))
@@ -52,6 +52,25 @@ def test_accuracy_is_that_of_the_vote(distance, matrix_size):
     # Classes without a vote fill the ranks up to the fifth.
     assert top5 >= expected[1]
     assert not knn.train_features, "the features of an epoch must not vote in the next"
+
+
+@pytest.mark.parametrize("temperature", [0.001, 0.01])
+def test_cold_votes_are_those_of_the_nearest(temperature):
+    """exp(cos / T) is more than float32 holds for all of these neighbours."""
+    torch.manual_seed(0)
+    centres = torch.nn.functional.normalize(torch.randn(5, 8))
+    labels = torch.arange(100) % 5
+    train = centres[labels] + 0.05 * torch.randn(100, 8)
+    # Every seventh image has a label that its neighbours have not.
+    labels = torch.where(torch.arange(100) % 7 == 0, (labels + 1) % 5, labels)
+    nearest = torch.arange(0, 100, 2)
+    test = train[nearest] + 1e-3 * torch.randn(50, 8)
+    knn = host.WeightedKNNClassifier(k=80, T=temperature, distance_fx="cosine")
+    knn(train_features=train, train_targets=labels)
+    knn(test_features=test, test_targets=labels[nearest])
+    expected = naive_knn(train, labels, test, labels[nearest], 80, "cosine", temperature)
+    assert expected[0] > 80
+    assert knn.compute()[0] == pytest.approx(expected[0])
 
 
 @only_on_the_release

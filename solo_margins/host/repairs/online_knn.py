@@ -35,8 +35,8 @@ def labelled(features: Any, targets: Any) -> tuple[Tensor, Tensor]:
 def compute(self: Any) -> tuple[float, float]:
     """Return top-1 and top-5 accuracy in percent of the collected features and forget them.
 
-    The k nearest neighbours vote with ``exp(cos / T)`` (``distance_fx="cosine"``) or with
-    ``1 / (distance + epsilon)`` (``"euclidean"``). Images without a label (negative targets)
+    The k nearest neighbours vote with ``exp(cos / T)``, up to a factor (``distance_fx="cosine"``),
+    or with ``1 / (distance + epsilon)`` (``"euclidean"``). Images without a label (negative targets)
     neither vote nor count. Returns (-1, -1) when there is nothing to compare.
     """
     if not self.train_features or not self.test_features:
@@ -60,7 +60,8 @@ def compute(self: Any) -> tuple[float, float]:
     for features, targets in zip(test_features.split(rows), test_targets.split(rows), strict=True):
         if is_cosine:
             similarities, neighbours = (features @ train_features.T).topk(k)
-            weights = (similarities / self.T).exp()
+            # The nearest one votes with 1: exp(1 / T) overflows float32 below T = 0.0113.
+            weights = ((similarities - similarities[:, :1]) / self.T).exp()
         else:
             distances, neighbours = torch.cdist(features, train_features).topk(k, largest=False)
             weights = 1 / (distances + self.epsilon)
