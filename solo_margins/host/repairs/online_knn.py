@@ -36,7 +36,8 @@ def compute(self: Any) -> tuple[float, float]:
     """Return top-1 and top-5 accuracy in percent of the collected features and forget them.
 
     The k nearest neighbours vote with ``exp(cos / T)``, up to a factor (``distance_fx="cosine"``),
-    or with ``1 / (distance + epsilon)`` (``"euclidean"``). Images without a label (negative targets)
+    or with ``1 / (distance + epsilon)`` (``"euclidean"``). Images without a label (negative
+    targets)
     neither vote nor count. Returns (-1, -1) when there is nothing to compare.
     """
     if not self.train_features or not self.test_features:
