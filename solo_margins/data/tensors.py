@@ -20,6 +20,7 @@ from tqdm import tqdm
 from solo_margins.data.batch_views import NUMBERS, BatchView, ImageBatch
 from solo_margins.data.deterministic import IMAGE, EpochBatches, derive_seed
 from solo_margins.data.folders import ImageFiles
+from solo_margins.data.unfinished import remove_abandoned, remove_signature, sign
 from solo_margins.files import cache_dir, complete_folder, locked, require_memory
 
 VERSION = 1
@@ -87,6 +88,7 @@ def load(images: Any) -> TensorImages:
             sentence.
     """
     folder = cache_dir() / f"tensors-v{VERSION}" / _fingerprint(images)
+    remove_abandoned(folder.parent)
     mapped = _mapped(folder, images)
     if mapped is None:
         try:
@@ -112,7 +114,11 @@ def _mapped(folder: Path, images: Any) -> TensorImages | None:
 
 
 def _fingerprint(images: Any) -> str:
-    """Return a text that changes with the names, sizes, times and labels of the files."""
+    """Return a text that changes with the names, sizes, times and labels of the files.
+
+    The time of modification can be set by whoever writes a file, as archives do when they are
+    unpacked; the time of the last change of its status cannot.
+    """
     if isinstance(images, ImageFiles):
         files, what = images.samples, f"skip={images.is_skipped is not None}"
     else:
@@ -122,9 +128,9 @@ def _fingerprint(images: Any) -> str:
     digest = hashlib.blake2b(what.encode(), digest_size=16)
     for file, label in files:
         state = os.stat(file)
-        digest.update(
-            os.fsencode(f"{os.path.abspath(file)} {label} {state.st_size} {state.st_mtime_ns}\n")
-        )
+        times = f"{state.st_mtime_ns} {state.st_ctime_ns}"
+        line = f"{os.path.abspath(file)} {label} {state.st_size} {times}\n"
+        digest.update(os.fsencode(line))
     return digest.hexdigest()
 
 
@@ -135,6 +141,7 @@ def _decode(images: Any, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     labels, shapes = [], []
     with complete_folder(folder) as unfinished:
+        sign(unfinished)
         with open(unfinished / "pixels", "wb") as file:
             for index in tqdm(range(len(images)), "decoding once", leave=False, unit="image"):
                 image, label = images[index]
@@ -151,6 +158,7 @@ def _decode(images: Any, folder: Path) -> None:
         np.save(unfinished / "shapes.npy", np.array(shapes))
         if getattr(images, "is_skipped", None) is not None:
             np.save(unfinished / "skipped.npy", images.is_skipped.numpy())
+        remove_signature(unfinished)
 
 
 # batches

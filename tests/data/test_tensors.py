@@ -1,8 +1,12 @@
 """Data sets that are decoded once, and the batches that are made of them."""
 
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import damaged_images
 import numpy as np
@@ -14,6 +18,7 @@ from solo_margins import files as files_module
 from solo_margins.data import folders, tensors
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
+from solo_margins.data.unfinished import WRITER, remove_abandoned, sign
 from solo_margins.training.programs import parsed
 
 TENSORS = "data.format=tensors"
@@ -74,6 +79,27 @@ def test_unchanged_images_are_decoded_once(cache, images, monkeypatch):
     assert not anew.bytes_of(torch.tensor([0])).any()
 
 
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_images_of_equal_size_and_time_are_decoded_anew(cache, images, tmp_path, is_renamed):
+    file = damaged_images.classes(images)[0] / "00.bmp"
+    Image.new("RGB", (9, 8), (1, 2, 3)).save(file)
+    [index] = [i for i, (name, _) in enumerate(files_in(images).samples) if name == str(file)]
+    tensors.load(files_in(images))
+    before = file.stat()
+    other = tmp_path / "other.bmp"
+    Image.new("RGB", (9, 8), (7, 8, 9)).save(other)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    if is_renamed:
+        other.replace(file)
+    else:
+        # Keeps the time, as unpacking an archive does.
+        shutil.copy2(other, file)
+    after = file.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    decoded = tensors.load(files_in(images)).bytes_of(torch.tensor([index]))
+    assert decoded[0, :, 0, 0].tolist() == [7, 8, 9]
+
+
 def load_in_a_process(folder, first=""):
     code = (
         f"{first}\n"
@@ -113,6 +139,115 @@ def test_an_interrupted_decoding_leaves_nothing_half_written(cache, images, monk
             tensors.load(files_in(images))
     assert decoded_folders(cache) == []
     assert len(tensors.load(files_in(images))) == 36
+
+
+# unfinished folders of other processes
+
+STOPS_WHILE_DECODING = """
+import os, signal
+from solo_margins.data import folders
+real, read = folders.read_image, []
+def waiting(path):
+    read.append(path)
+    # The first 36 reads are for the estimate of the memory.
+    if len(read) == 50:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return real(path)
+folders.read_image = waiting
+"""
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def decoding(cache, images):
+    """A process that has stopped while it decodes, and its unfinished folder."""
+    process = load_in_a_process(images, STOPS_WHILE_DECODING)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    [unfinished] = decoded_folders(cache)
+    assert unfinished.name.startswith(".")
+    yield process, unfinished
+    process.kill()
+    process.communicate()
+
+
+def test_the_folder_of_a_killed_process_is_removed(decoding, cache, images):
+    process, unfinished = decoding
+    process.kill()
+    process.wait()
+    assert unfinished.is_dir()
+    tensors.load(files_in(images))
+    assert not unfinished.exists()
+    [complete] = decoded_folders(cache)
+    names = sorted(path.name for path in complete.iterdir())
+    assert names == ["labels.npy", "pixels", "shapes.npy"]
+
+
+def test_the_folder_of_a_process_that_waits_stays(decoding, cache, image_folder):
+    process, unfinished = decoding
+    age(unfinished, days=100)
+    tensors.load(files_in(image_folder))
+    assert unfinished.is_dir()
+    process.send_signal(signal.SIGCONT)
+    out, told = process.communicate(timeout=100)
+    assert int(out) > 0, told
+    assert not unfinished.exists()
+    assert len(decoded_folders(cache)) == 2
+
+
+@pytest.mark.parametrize("key", ["boot", "namespace"])
+def test_the_folder_of_another_machine_stays_while_it_is_written(
+    decoding, cache, image_folder, key
+):
+    process, unfinished = decoding
+    # As a process that cannot be looked up here would have signed it.
+    process.kill()
+    process.wait()
+    signature = unfinished / WRITER
+    signature.write_text(json.dumps({**json.loads(signature.read_text()), key: "another"}))
+    tensors.load(files_in(image_folder))
+    assert unfinished.is_dir()
+    age(unfinished, days=100)
+    os.utime(unfinished / "pixels", (time.time() - 6 * DAY,) * 2)
+    tensors.load(files_in(image_folder))
+    assert unfinished.is_dir()
+    age(unfinished, days=8)
+    tensors.load(files_in(image_folder))
+    assert not unfinished.exists()
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_is_not_it(cache, image_folder):
+    tensors.load(files_in(image_folder))
+    [complete] = decoded_folders(cache)
+    unfinished = complete.with_name(".unfinished-1")
+    unfinished.mkdir()
+    sign(unfinished)
+    remove_abandoned(unfinished.parent)
+    assert unfinished.is_dir(), "this process lives"
+    signature = json.loads((unfinished / WRITER).read_text())
+    (unfinished / WRITER).write_text(json.dumps({**signature, "started": "1"}))
+    remove_abandoned(unfinished.parent)
+    assert not unfinished.exists()
+    assert complete.is_dir()
+
+
+def test_a_folder_without_a_signature_is_removed_by_its_age(cache, image_folder):
+    tensors.load(files_in(image_folder))
+    [complete] = decoded_folders(cache)
+    unsigned = complete.with_name(".unfinished-2")
+    unsigned.mkdir()
+    tensors.load(files_in(image_folder))
+    assert unsigned.is_dir()
+    age(unsigned, days=8)
+    age(complete, days=100)
+    tensors.load(files_in(image_folder))
+    assert not unsigned.exists()
+    assert complete.is_dir()
+
+
+def age(folder, days):
+    """Let a folder look as if nothing had been written in it for some days."""
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (time.time() - days * DAY,) * 2)
 
 
 def test_damage_is_told_in_one_sentence(cache, images, monkeypatch):
