@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
+from torchvision.transforms import functional
 from torchvision.transforms.functional import to_tensor
 from views import augmentations
 
@@ -19,6 +20,7 @@ from solo_margins.data.image_spec import ImageSpec
 
 PLAIN = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
 VIEWS = 1500
+WHOLE_VIEWS = 3000
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +134,71 @@ def test_blur_is_that_of_pil_up_to_the_border(photographs, radius, shape):
 
 @pytest.mark.parametrize("turn", [-0.5, -0.1, 0.0, 0.07, 0.5])
 def test_hue_is_turned_as_torchvision_does(photographs, turn):
-    from torchvision.transforms.functional import adjust_hue
-
     images = torch.stack([to_tensor(image) for image in photographs[:50]])
     turned = batch_views._turned(255 * images, torch.full((50,), turn)) / 255
-    torch.testing.assert_close(turned, adjust_hue(images, turn), rtol=0, atol=0.51 / 255)
+    expected = functional.adjust_hue(images, turn)
+    torch.testing.assert_close(turned, expected, rtol=0, atol=0.51 / 255)
+
+
+def by_pil_with(numbers, image, box, probabilities, strengths):
+    """Return a view of 32 pixels that PIL makes with given random numbers, step after step."""
+    chance = numbers["steps"].tolist()
+    jitter, grey, blur, solarize, _, flip = (
+        drawn < probability for drawn, probability in zip(chance, probabilities, strict=True)
+    )
+    top, left, height, width = box
+    corners = (left, top, left + width, top + height)
+    image = image.crop(corners).resize((32, 32), Image.Resampling.BICUBIC)
+    if jitter:
+        changes = (
+            functional.adjust_brightness,
+            functional.adjust_contrast,
+            functional.adjust_saturation,
+            functional.adjust_hue,
+        )
+        for kind in numbers["order"].argsort().tolist():
+            strength, drawn = strengths[kind], numbers["factors"][kind].item()
+            lowest = -strength if kind == 3 else max(0, 1 - strength)
+            highest = strength if kind == 3 else 1 + strength
+            image = changes[kind](image, lowest + (highest - lowest) * drawn)
+    if grey:
+        image = image.convert("L").convert("RGB")
+    if blur:
+        # SimCLR's: from 0.1 to 2 pixels.
+        image = image.filter(ImageFilter.GaussianBlur(0.1 + 1.9 * numbers["blur"].item()))
+    if solarize:
+        image = ImageOps.solarize(image)
+    return ImageOps.mirror(image) if flip else image
+
+
+def test_whole_views_are_those_of_pil_with_the_same_numbers(photographs):
+    images = photographs[:150]
+    probabilities, strengths = (0.8, 0.3, 0.5, 0.3, 0.0, 0.5), (0.4, 0.4, 0.4, 0.1)
+    drawn = torch.rand(len(images), NUMBERS, generator=torch.Generator().manual_seed(3))
+    numbers = dict(zip(PARTS, drawn.split([*PARTS.values()], 1), strict=True))
+    batch = batch_of(images, numbers=drawn)
+    view = BatchView(32, **PLAIN, area=(0.2, 1.0), steps=probabilities, jitter=strengths)
+    views = view(batch)
+    boxes = batch_views._crops(batch.heights.float(), batch.widths.float(), (0.2, 1.0), numbers)
+    expected = torch.stack(
+        [
+            to_tensor(
+                by_pil_with(
+                    {part: values[place] for part, values in numbers.items()},
+                    image,
+                    [side[place].item() for side in boxes],
+                    probabilities,
+                    strengths,
+                )
+            )
+            for place, image in enumerate(images)
+        ]
+    )
+    differences = 255 * (views - expected).abs().mean((1, 2, 3))
+    # Each step rounds to whole bytes. Solarization makes that a large difference where a byte is
+    # next to its threshold, and equalization would do so everywhere.
+    assert differences.median() < 1
+    assert differences.quantile(0.95) < 3
 
 
 # distributions
@@ -160,7 +222,16 @@ def measures(views):
     spread = views.amax(1) - views.amin(1)
     edges = grey.diff(dim=1).abs().mean((1, 2)) + grey.diff(dim=2).abs().mean((1, 2))
     contrast = grey.flatten(1).std(1)
+    of_channels = {}
+    for name, channel in zip(("red", "green", "blue"), views.flatten(2).unbind(1), strict=True):
+        values = channel.sort(1).values
+        last = values.shape[1] - 1
+        of_channels[f"mean of {name}"] = values.mean(1)
+        of_channels[f"deviation of {name}"] = values.std(1)
+        for share in (0.05, 0.25, 0.5, 0.75, 0.95):
+            of_channels[f"quantile {share} of {name}"] = values[:, round(share * last)]
     return {
+        **of_channels,
         "brightness": grey.mean((1, 2)),
         "contrast": contrast,
         "saturation": spread.mean((1, 2)),
@@ -168,8 +239,21 @@ def measures(views):
         "green": (views[:, 1] - views[:, 2]).mean((1, 2)),
         "sharpness": edges / contrast.clamp(min=1e-3),
         "sharpness at the border": (grey[:, 0] - grey[:, 1]).abs().mean(1) / contrast.clamp(1e-3),
+        "steps at the border": _border_steps(grey),
         "left and right": (grey[..., :16] - grey[..., 16:]).mean((1, 2)),
     }
+
+
+def _border_steps(grey):
+    """Return the step from the outermost to the next pixel, by the step from there inwards.
+
+    It says how a blur continues the image beyond its border.
+    """
+    outer, inner = 0, 0
+    for side in (grey, grey.flip(1), grey.mT, grey.flip(2).mT):
+        steps = side[:, :3].diff(dim=1).abs().mean(2)
+        outer, inner = outer + steps[:, 0], inner + steps[:, 1]
+    return (outer + 1e-4) / (inner + 1e-4)
 
 
 OFF = {
@@ -210,10 +294,10 @@ SETTINGS = {
 }
 
 
-def both_views(settings, photographs):
+def both_views(settings, photographs, number=VIEWS):
     """Return many views by PIL and by batches."""
     cfg = OmegaConf.create({**OFF, **settings})
-    images = [photographs[i % len(photographs)] for i in range(VIEWS)]
+    images = [photographs[i % len(photographs)] for i in range(number)]
     torch.manual_seed(1)
     random.seed(1)
     by_pil = host.build_transform_pipeline("custom", cfg)
@@ -223,7 +307,30 @@ def both_views(settings, photographs):
     )
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+def shaded(image):
+    """Return an image that darkens to the left and to the top, so that flips can be seen."""
+    height, width = image.height, image.width
+    light = np.linspace(0.4, 1, width)[None, :, None] * np.linspace(0.7, 1, height)[:, None, None]
+    return Image.fromarray((np.asarray(image) * light).astype(np.uint8))
+
+
+def test_whole_strong_views_are_distributed_as_those_of_pil(photographs):
+    images = [shaded(image) for image in photographs]
+    by_pil, ours = both_views(SETTINGS["strong"], images, WHOLE_VIEWS)
+    measured, expected = measures(ours), measures(by_pil)
+    distances = {key: kolmogorov_smirnov(expected[key], measured[key]) for key in expected}
+    assert all(distance < 1 for distance in distances.values()), distances
+    shares = [is_grey(views).float().mean().item() for views in (by_pil, ours)]
+    # Four standard deviations of the difference.
+    assert abs(shares[0] - shares[1]) < 4 * math.sqrt(2 * 0.2 * 0.8 / WHOLE_VIEWS), shares
+
+
+def is_grey(views):
+    """Return which of the views (N,) have no colour."""
+    return (views.amax(1) - views.amin(1)).amax((1, 2)) < 1e-6
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "strong"])
 def test_views_are_distributed_as_those_of_pil(name, photographs):
     by_pil, ours = (measures(views) for views in both_views(SETTINGS[name], photographs))
     distances = {key: kolmogorov_smirnov(by_pil[key], ours[key]) for key in by_pil}
@@ -256,9 +363,8 @@ def test_crops_have_the_areas_and_places_of_torchvision():
 
 def test_the_share_of_changed_images_is_that_of_the_setting(photographs):
     _, views = both_views({"grayscale": {"prob": 0.2}}, photographs)
-    is_grey = (views.amax(1) - views.amin(1)).amax((1, 2)) < 1e-6
     # Four standard deviations.
-    assert abs(is_grey.float().mean() - 0.2) < 4 * math.sqrt(0.16 / VIEWS)
+    assert abs(is_grey(views).float().mean() - 0.2) < 4 * math.sqrt(0.16 / VIEWS)
 
 
 def test_each_image_has_numbers_of_its_own(photographs):
