@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Subset
 from solo_margins import host
 from solo_margins.config import setting
 from solo_margins.data import class_folders, dataset_paths, deterministic, folders
+from solo_margins.data.image_sizes import warn_of_small_images
 from solo_margins.data.image_spec import all_views, classifier_spec
 from solo_margins.host.detect import host_folder
 from solo_margins.host.lightning import pl
@@ -45,6 +46,8 @@ class RunData(pl.LightningDataModule):
             )
         images = training_images(cfg, pretraining)
         _refuse_too_few(len(images), cfg)
+        if pretraining:
+            warn_of_small_images(cfg, images)
         self.train = read(cfg, images, pretraining)
         self.validation = _validation_loader(cfg, pretraining)
 
