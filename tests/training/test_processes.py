@@ -130,6 +130,29 @@ def test_two_processes_train_every_method_as_one_does(settings, without_batch_no
         assert differences[worst] < 1e-5, (name, worst, differences[worst])
 
 
+def test_pairs_in_the_band_are_counted_over_all_processes(settings, without_batch_norm, tmp_path):
+    method = "simclr_margin"
+    # The vectors of an untrained network are close to each other.
+    band = "{weight: 0.1, lower: 1.0e-6, upper: 0.9}"
+    changes = (f"method_kwargs.polarization={band}", "max_epochs=1")
+    folder = tmp_path / "configurations"
+    folder.mkdir()
+    runs = (f"checkpoint.dir={tmp_path / 'together'}", "run_id=together")
+    OmegaConf.save(settings(method, 2, *changes, *runs), folder / "polarized.yaml")
+    train_together(folder)
+    [metrics] = (tmp_path / "together").rglob("metrics.csv")
+    with open(metrics) as file:
+        [together] = [
+            float(row["train_pairs_in_band_epoch"])
+            for row in csv.DictReader(file)
+            if row["train_pairs_in_band_epoch"]
+        ]
+    alone = training.pretrain(settings(method, 1, *changes)).metrics["train_pairs_in_band_epoch"]
+    assert alone > 0
+    # A pair at the edge of the band may be counted by one of the two.
+    assert together == pytest.approx(alone, rel=0.02)
+
+
 def in_order(key, value):
     """Return a tensor, one of a queue sorted: what it holds counts, not in which order."""
     value = value.double()
