@@ -14,6 +14,7 @@ from solo_margins.losses import Margins
 from solo_margins.losses.checks import require_flag
 from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
+from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.settings import MarginSettings, Polarization
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
@@ -128,10 +129,8 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
 
     def neighbours(self, z1: Tensor, z2: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the nearest neighbours of two views in a queue, then add the first view to it."""
-        found, neighbours1 = self.find_nn(z1)
-        _, neighbours2 = self.find_nn(z2)
-        self.log_step(train_nn_acc=(targets == self.queue_y[found]).float().mean())
-        self.dequeue_and_enqueue(z1, targets)
+        neighbours1, neighbours2, accuracy = neighbours_then_enqueue(self, z1, z2, targets)
+        self.log_step(train_nn_acc=accuracy)
         return neighbours1, neighbours2
 
     def with_polarization(self, loss: Tensor, projections: Sequence[Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from solo_margins import host
 from solo_margins.losses import mocov2plus_margin_loss_func
 from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.queues import compared_with_queues
 
 
 class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
@@ -37,12 +38,11 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
         queries, keys = out["z"], out["momentum_z"]
-        # Each view is compared with the other one. A copy, because the queue is about to change.
         losses = [
             mocov2plus_margin_loss_func(
                 *vectors, self.temperature, self.margins, **self.negatives.weights
             )
-            for vectors in zip(queries, reversed(keys), self.queue.flip(0), strict=True)
+            for vectors in compared_with_queues(queries, keys, self.queue)
         ]
         loss = torch.stack(losses).mean()
         self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))

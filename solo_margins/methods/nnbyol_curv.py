@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
 from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.queues import compared_with_neighbours
 
 
 class NNBYOLCurv(MarginMethod, host.NNBYOL):
@@ -31,10 +32,11 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = super(host.NNBYOL, self).training_step(batch, batch_idx)
-        (p1, p2), (k1, k2) = out["p"], out["momentum_z"]
-        neighbours1, neighbours2 = self.neighbours(k1, k2, batch[-1])
-        loss = byol_curv_loss_func(p1, neighbours2, self.margins)
-        loss = loss + byol_curv_loss_func(p2, neighbours1, self.margins)
+        neighbours = self.neighbours(*out["momentum_z"], batch[-1])
+        loss = sum(
+            byol_curv_loss_func(prediction, neighbour, self.margins)
+            for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
+        )
         spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in out["z"]) / 2
         self.log_step(train_neg_cos_sim=loss, train_z_std=spread)
         return self.with_polarization(loss + out["loss"], out["z"])

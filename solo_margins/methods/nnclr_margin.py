@@ -15,6 +15,7 @@ from torch import Tensor
 from solo_margins import host
 from solo_margins.losses import nnclr_margin_loss_func
 from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.queues import compared_with_neighbours
 
 
 class NNCLRMargin(MarginMethod, host.NNCLR):
@@ -34,13 +35,12 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = super(host.NNCLR, self).training_step(batch, batch_idx)
-        (z1, z2), (p1, p2) = out["z"], out["p"]
-        neighbours1, neighbours2 = self.neighbours(z1, z2, batch[-1])
+        neighbours = self.neighbours(*out["z"], batch[-1])
         losses = [
             nnclr_margin_loss_func(
-                neighbours, p, self.temperature, self.margins, **self.negatives.weights
+                neighbour, prediction, self.temperature, self.margins, **self.negatives.weights
             )
-            for neighbours, p in ((neighbours1, p2), (neighbours2, p1))
+            for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
         ]
         loss = torch.stack(losses).mean()
         self.log_step(train_nnclr_loss=loss)

@@ -14,6 +14,7 @@ from torch import Tensor
 from solo_margins import host
 from solo_margins.losses import simsiam_curv_loss_func
 from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.queues import compared_with_neighbours
 
 
 class NNSiamCurv(MarginMethod, host.NNSiam):
@@ -30,10 +31,11 @@ class NNSiamCurv(MarginMethod, host.NNSiam):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = super(host.NNSiam, self).training_step(batch, batch_idx)
-        (z1, z2), (p1, p2) = out["z"], out["p"]
-        neighbours1, neighbours2 = self.neighbours(z1, z2, batch[-1])
-        loss = simsiam_curv_loss_func(p1, neighbours2, self.margins) / 2
-        loss = loss + simsiam_curv_loss_func(p2, neighbours1, self.margins) / 2
-        spread = sum(z.detach().std(dim=0).mean() for z in (z1, z2)) / 2
+        neighbours = self.neighbours(*out["z"], batch[-1])
+        loss = sum(
+            simsiam_curv_loss_func(prediction, neighbour, self.margins) / 2
+            for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
+        )
+        spread = sum(z.detach().std(dim=0).mean() for z in out["z"]) / 2
         self.log_step(train_neg_cos_sim=loss, train_z_std=spread)
         return self.with_polarization(loss + out["loss"], out["z"])

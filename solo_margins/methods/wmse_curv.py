@@ -17,6 +17,7 @@ from torch import Tensor
 from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
 from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.queues import changed_in_groups
 
 
 class WMSECurv(MarginMethod, host.WMSE):
@@ -33,11 +34,7 @@ class WMSECurv(MarginMethod, host.WMSE):
 
     def whitened(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Return each view whitened in random groups of images, the same groups for all views."""
-        results = [torch.empty_like(view) for view in views]
-        for group in torch.randperm(len(views[0])).view(-1, self.whitening_size):
-            for view, result in zip(views, results, strict=True):
-                result[group] = self.whitening(view[group]).type_as(result)
-        return results
+        return changed_in_groups(views, self.whitening_size, self.whitening)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
