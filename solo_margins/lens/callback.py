@@ -29,7 +29,7 @@ from solo_margins.checkpoints import run_folder
 from solo_margins.host.detect import versions
 from solo_margins.lens import LensSettings, records
 from solo_margins.lens.capture import capture
-from solo_margins.lens.health import HealthChecks
+from solo_margins.lens.rules import HealthChecks
 from solo_margins.lens.measures import measure
 from solo_margins.lens.records import Observation
 from solo_margins.losses.gather import is_alone
