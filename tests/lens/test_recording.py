@@ -2,10 +2,12 @@
 
 import logging
 import math
+import re
 
 import lightning.pytorch as pl
 import pytest
 import torch
+from documented import ROOT
 from processes import run_processes
 from recorded_loops import collapsing_rank
 from report_pages import lens_report
@@ -183,6 +185,23 @@ def test_a_report_of_loops_misses_nothing(tmp_path):
     assert "margins" in text
     assert "torch" in runs[0].versions
     assert 'class="box notes"' not in text
+
+
+def test_the_loop_and_the_ramp_of_the_documentation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "lens.md").read_text()
+    page = page[page.index("### In your own training loop") : page.index("### What it costs")]
+    _, loop, ramp = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(loop, names)
+    assert records.read(tmp_path / "outputs" / "my_loop").observations
+    exec(ramp, names)
+    assert names["criterion"].margins == Margins(positive_scale=20.0)
+    # The next step is observed with them.
+    lens = Lens(tmp_path / "ramped", every=1)
+    with lens.recording(names["model"]):
+        names["criterion"](*map(names["model"], names["views"]))
+    assert lens.last.margins["positive_scale"] == 20.0
 
 
 class Lightning(pl.LightningModule):
