@@ -77,6 +77,23 @@ def test_without_a_model_only_what_losses_compare_is_measured(tmp_path):
     assert not {"effective_rank", "uniformity"} & lens.last.scalars.keys()
 
 
+@pytest.mark.parametrize(
+    ("is_model_known", "measured"),
+    [(True, "only features and projections are measured"), (False, "nothing is measured")],
+)
+def test_another_loss_is_not_said_to_compare_no_cosines(tmp_path, caplog, is_model_known, measured):
+    lens, model = Lens(tmp_path, every=1), Model()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            with lens.recording(model if is_model_known else None):
+                one, other = model(torch.randn(16, 8)), model(torch.randn(16, 8))
+                (1 - nn.functional.cosine_similarity(one, other)).mean().backward()
+    [record] = caplog.records
+    assert "no loss of solo_margins was called" in record.getMessage()
+    assert measured in record.getMessage()
+    assert ("effective_rank" in lens.last.scalars) == is_model_known
+
+
 def test_the_parts_of_a_model_can_be_told():
     encoder, head = nn.Linear(8, 6), nn.Linear(6, 4)
     model = nn.Sequential(encoder, head)
