@@ -37,23 +37,33 @@ COMMANDS = {
 def main(arguments: Sequence[str]) -> None:
     """Draw curves, write a report or print advice, as the first argument says."""
     command = arguments[0] if arguments else ""
-    if {"-h", "--help"} & set(arguments):
-        parts = str(__doc__).split("\n\n")
-        print(next((part for part in parts if f"lens {command} " in part), __doc__))
+    if "-h" in arguments or "--help" in arguments:
+        print(_help(command))
         return
     with user_errors():
         if command not in COMMANDS:
-            unknown = f", {command!r} is none of them" if command else ""
-            words = "python -m solo_margins.lens --help explains them"
-            raise SetupError(f"Choose a command, curves, report or advise{unknown}: {words}.")
+            problem = f"Unknown command {command!r}" if command else "No command is given"
+            raise SetupError(f"{problem}. Choose from: {', '.join(COMMANDS)}.")
         module, function = COMMANDS[command]
         try:
             run = getattr(import_module(f"solo_margins.lens.{module}"), function)
         except ModuleNotFoundError as missing:
-            needed = f"This needs {str(missing.name).partition('.')[0]}, which is not installed"
-            raise SetupError(f"{needed}: pip install solo-margins[lens]") from None
+            package = str(missing.name).partition(".")[0]
+            raise SetupError(
+                f"The lens needs {package} for this, which is not installed: run "
+                '`pip install ".[lens]"` in the folder of solo-margins.'
+            ) from None
         answer = run(arguments[1:])
         print(answer if command == "advise" else f"Written: {answer}")
+
+
+def _help(command: str) -> str:
+    """Return the part of the module's docstring about a command, all of it for any other word."""
+    whole = str(__doc__)
+    for part in whole.split("\n\n"):
+        if f"solo_margins.lens {command} " in part:
+            return part
+    return whole
 
 
 if __name__ == "__main__":

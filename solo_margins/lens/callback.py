@@ -27,11 +27,12 @@ from torch import nn
 
 from solo_margins.checkpoints import run_folder
 from solo_margins.host.detect import versions
-from solo_margins.lens import LensSettings, records
-from solo_margins.lens.capture import capture
-from solo_margins.lens.health import HealthChecks
+from solo_margins.lens import records
+from solo_margins.lens.capture import StepCapture, capture
 from solo_margins.lens.measures import measure
-from solo_margins.lens.records import Observation
+from solo_margins.lens.records import Histogram, Observation
+from solo_margins.lens.rules import HealthChecks
+from solo_margins.lens.settings import LensSettings
 from solo_margins.losses.gather import is_alone
 
 try:
@@ -78,7 +79,9 @@ class Lens(Callback):
     ) -> None:
         super().__init__()
         self.settings = LensSettings(True, every, on_collapse)
-        self.folder, self.name, self.parts = folder, name, (backbone, projector)
+        self.folder = folder
+        self.name = name
+        self.parts = (backbone, projector)
         self.last: Observation | None = None
         self.stopped: str | None = None
         self._step = -1
@@ -91,17 +94,25 @@ class Lens(Callback):
         if folder is None:
             raise ValueError("folder must be given outside of a Lightning trainer: Lens(folder=…)")
         self.interval = self.settings.every or int(max(1, min(DEFAULT_INTERVAL, batches)))
-        self.seconds, self.observations, self._step = 0.0, 0, step - 1
-        self._began, self.stopped = time.perf_counter(), None
+        self.seconds = 0.0
+        self.observations = 0
+        self.stopped = None
+        self._step = step - 1
+        self._began = time.perf_counter()
         cfg = getattr(model, "cfg", None)
-        cfg = cfg if isinstance(cfg, DictConfig) else DictConfig({})
+        if not isinstance(cfg, DictConfig):
+            cfg = DictConfig({})
         self._health = HealthChecks(cfg)
-        header: dict[str, Any] = {"every": self.interval, "name": self.name, "versions": versions()}
-        header["method"] = None if model is None else type(model).__name__
-        header["settings"] = OmegaConf.to_container(cfg, resolve=True)
-        self._is_first_rank = is_alone() or dist.get_rank() == 0
         self._path = Path(folder) / records.FILE
+        self._is_first_rank = is_alone() or dist.get_rank() == 0
         if self._is_first_rank:
+            header = {
+                "every": self.interval,
+                "name": self.name,
+                "versions": versions(),
+                "method": None if model is None else type(model).__name__,
+                "settings": OmegaConf.to_container(cfg, resolve=True),
+            }
             records.begin(self._path, header, first_step=step)
 
     @contextmanager
@@ -117,7 +128,8 @@ class Lens(Callback):
             epoch: epochs trained before, with their fraction. A collapse is looked for after the
                 first one, or after ten observations if it is not known.
         """
-        step = self._step + 1 if step is None else step
+        if step is None:
+            step = self._step + 1
         if self._path is None:
             self._begin(model, step, self.folder)
         if step < self._step:
@@ -132,42 +144,53 @@ class Lens(Callback):
             # Pending work of the training step is not part of the lens's cost.
             torch.cuda.synchronize()
         began = time.perf_counter()
-        collapse = [self._observe(model, captured, epoch) if self._is_first_rank else None]
+        collapse = None
+        if self._is_first_rank:
+            collapse = self._observe(model, captured, epoch)
         if self.settings.on_collapse == "stop":
-            if not is_alone():
-                # Every rank must stop at the same step.
-                dist.broadcast_object_list(collapse)
-            self.stopped = self.stopped or collapse[0]
+            # Every rank must stop at the same step.
+            collapse = _from_first_rank(collapse)
+            self.stopped = self.stopped or collapse
         self.seconds += time.perf_counter() - began + captured.seconds
 
-    def _observe(self, model: Any, captured: Any, epoch: float) -> str | None:
+    def _observe(self, model: Any, captured: StepCapture, epoch: float) -> str | None:
         """Measure, write and log; return the text of a new warning of collapse."""
-        polarization = model.polarization if getattr(model, "is_polarized", False) else None
-        band = polarization and (polarization.lower, polarization.upper)
+        band = None
+        if getattr(model, "is_polarized", False):
+            band = model.polarization.lower, model.polarization.upper
         views = getattr(model, "num_crops", 2)
-        seen = self.last = measure(captured, band, views, self._step, epoch)
-        if not captured.compared and not self.observations:
-            log.warning("Lens: no loss compares cosines, so that only features are measured.")
+        self.last = seen = measure(captured, band, views, self._step, epoch)
+        if self.observations == 0 and not captured.compared:
+            log.warning("Lens: %s.", _without_losses(captured))
         self.observations += 1
         records.add(self._path, "observation", asdict(seen))
         log_observation(self._loggers, seen)
-        problems = self._health.check(seen)
-        for name, text in problems:
+        collapse = None
+        for name, text in self._health.check(seen):
             records.add(self._path, "warning", {"step": seen.step, "name": name, "text": text})
             log.warning("Lens, step %d: %s.", seen.step, text)
-        return next((text for name, text in problems if "collapse" in name), None)
+            if collapse is None and name.startswith("collapse"):
+                collapse = text
+        return collapse
 
     def finish(self) -> None:
         """End the run: print and write the time that the lens took."""
-        path, self._path = self._path, None
-        if path is None or not self.observations:
+        path = self._path
+        self._path = None
+        if path is None or self.observations == 0:
             return
         whole = time.perf_counter() - self._began
-        cost = {"observations": self.observations, "seconds": self.seconds}
-        records.add(path, "cost", {**cost, "training_seconds": whole})
-        taken = f"{self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%})"
-        words = f"{self.observations} observations, one every {self.interval} steps, took {taken}"
-        print(f"Lens: {words}: {path}", flush=True)
+        cost = {
+            "observations": self.observations,
+            "seconds": self.seconds,
+            "training_seconds": whole,
+        }
+        records.add(path, "cost", cost)
+        print(
+            f"Lens: {self.observations} observations, one every {self.interval} steps, "
+            f"took {self.seconds:.1f} s of {whole:.1f} s ({self.seconds / whole:.1%}): {path}",
+            flush=True,
+        )
 
     # What Lightning calls.
 
@@ -196,19 +219,52 @@ class Lens(Callback):
         self._in_lightning.__exit__(type(exception), exception, exception.__traceback__)
 
 
+def _from_first_rank(text: str | None) -> str | None:
+    """Return the text of the first rank on every rank."""
+    if is_alone():
+        return text
+    texts = [text]
+    dist.broadcast_object_list(texts)
+    return texts[0]
+
+
+def _without_losses(captured: StepCapture) -> str:
+    """Return what a step measures in which no loss of ours was called."""
+    reason = "no loss of solo_margins was called in the observed step"
+    if captured.features and captured.projections:
+        measured = "only features and projections are measured"
+    elif captured.features:
+        measured = "only features are measured"
+    elif captured.projections:
+        measured = "only projections are measured"
+    else:
+        measured = "nothing is measured"
+    return f"{reason} (losses inside torch.compile are not seen), so that {measured}"
+
+
 def log_observation(loggers: Iterable[Any], seen: Observation) -> None:
     """Log all numbers to every logger, and histograms to TensorBoard and Weights & Biases."""
     for logger in loggers:
         # By name: their packages may be missing.
         kinds = {base.__name__ for base in type(logger).__mro__}
-        logged = {f"lens/{name}": value for name, value in seen.scalars.items()}
+        logged: dict[str, Any] = {}
+        for name, value in seen.scalars.items():
+            logged[f"lens/{name}"] = value
         for name, histogram in seen.histograms.items():
-            counts, edges = numpy.array(histogram.counts), numpy.array(histogram.edges)
             if "TensorBoardLogger" in kinds:
-                values = numpy.repeat((edges[:-1] + edges[1:]) / 2, counts)
-                logger.experiment.add_histogram(f"lens/{name}", values, seen.step, bins=edges)
+                _add_to_tensorboard(logger, f"lens/{name}", histogram, seen.step)
             elif "WandbLogger" in kinds:
                 import wandb
 
-                logged[f"lens/{name}_histogram"] = wandb.Histogram(np_histogram=(counts, edges))
-        logger.log_metrics({**logged, "epoch": int(seen.epoch)}, step=seen.step)
+                counted = numpy.array(histogram.counts), numpy.array(histogram.edges)
+                logged[f"lens/{name}_histogram"] = wandb.Histogram(np_histogram=counted)
+        logged["epoch"] = int(seen.epoch)
+        logger.log_metrics(logged, step=seen.step)
+
+
+def _add_to_tensorboard(logger: Any, name: str, histogram: Histogram, step: int) -> None:
+    """Add a histogram, of whose values the middles of their bins are known."""
+    edges = numpy.array(histogram.edges)
+    middles = (edges[:-1] + edges[1:]) / 2
+    values = numpy.repeat(middles, numpy.array(histogram.counts))
+    logger.experiment.add_histogram(name, values, step, bins=edges)

@@ -21,6 +21,7 @@ from solo_margins.losses.margins import ContrastSpec
 MOST_POINTS = 1000  # of a line; a screen shows no more
 MOST_STEPS = 120  # of the slider
 FEW_POINTS = 25  # of a line with markers
+LONGEST_LABEL = 60
 Point = tuple[float, float]
 ANGLES, PROBABILITIES = curves.ANGLES[::2], curves.PROBABILITIES[:-1:2]
 
@@ -39,8 +40,10 @@ def sections(runs: Sequence[ReportedRun]) -> dict[str, dict[str, Any]]:
     shown: dict[str, dict[str, Any]] = {}
     for section, plots in listed.items():
         for title, plot in plots.items():
-            is_slider = plot.get("of") == "histograms"
-            figure = _distributions(runs) if is_slider else _over_runs(runs, plot)
+            if plot.get("of") == "histograms":
+                figure = _distributions(runs)
+            else:
+                figure = _over_runs(runs, plot)
             if figure is not None:
                 shown.setdefault(section, {})[title] = {**plot, "figure": figure}
     return shown
@@ -55,31 +58,46 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
     """
     if len(items) <= most:
         return list(items)
-    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+    step = (len(items) - 1) / (most - 1)
+    return [items[round(number * step)] for number in range(most)]
 
 
 def _line(run: ReportedRun, points: Iterable[Point], is_second: bool = False) -> go.Scatter:
     """Return a line in the colour of its run; a second line of the run is dotted."""
     x, y = zip(*thinned(list(points), MOST_POINTS), strict=True)
-    label = run.label if len(run.label) <= 60 else f"{run.label[:59]}…"
-    # Labels of plotly are HTML.
-    line = go.Scatter(x=x, y=y, name=html.escape(label, quote=False), hovertemplate="%{y:.4g}")
-    line.line = {"color": run.colour, "dash": "dot" if is_second else "solid"}
-    mode = "lines+markers" if len(x) <= FEW_POINTS else "lines"
-    return line.update(mode=mode, legendgroup=str(run.folder), showlegend=not is_second)
+    label = run.label
+    if len(label) > LONGEST_LABEL:
+        label = f"{label[: LONGEST_LABEL - 1]}…"
+    return go.Scatter(
+        x=x,
+        y=y,
+        # Labels of plotly are HTML.
+        name=html.escape(label, quote=False),
+        line={"color": run.colour, "dash": "dot" if is_second else "solid"},
+        mode="lines+markers" if len(x) <= FEW_POINTS else "lines",
+        legendgroup=str(run.folder),
+        showlegend=not is_second,
+        hovertemplate="%{y:.4g}",
+    )
 
 
 def _curve(name: str, margins: Margins | None, temperature: float) -> list[Point]:
     """Return a curve of margins; those without a temperature have no negatives."""
     if margins is None or (name == "attenuation" and not temperature):
         return []
-    x, y = ANGLES.rad2deg(), margins.angle_weight(ANGLES)
-    if name == "gradient":
+    if name == "attenuation":
+        x = PROBABILITIES
+        y = margins.attenuation_factor(1.0 - PROBABILITIES)
+    elif name == "gradient":
+        x = ANGLES.rad2deg()
         # Without negatives q has no meaning.
-        spec = ContrastSpec(temperature or 1.0, margins, float(temperature > 0))
+        spec = ContrastSpec(1.0, margins, negatives_weight=0.0)
+        if temperature:
+            spec = ContrastSpec(temperature, margins)
         y = curves.positive_gradient(spec, ANGLES, 0.5)
-    elif name == "attenuation":
-        x, y = PROBABILITIES, margins.attenuation_factor(1.0 - PROBABILITIES)
+    else:
+        x = ANGLES.rad2deg()
+        y = margins.angle_weight(ANGLES)
     return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
@@ -89,22 +107,30 @@ def _points(run: ReportedRun, of: str, name: str) -> list[Point]:
         return sorted(run.accuracies.get(name, {}).items())
     if of == "curves":
         return _curve(name, run.margins, run.temperature)
-    seen = run.lens.observations
-    values = [(one.step, one.scalars.get(name, one.margins.get(name))) for one in seen]
-    return [(step, value) for step, value in values if isinstance(value, (int, float))]
+    points: list[Point] = []
+    for seen in run.lens.observations:
+        value = seen.scalars.get(name, seen.margins.get(name))
+        if isinstance(value, (int, float)):
+            points.append((seen.step, value))
+    return points
 
 
 def _over_runs(runs: Sequence[ReportedRun], plot: dict[str, Any]) -> go.Figure | None:
     """Return lines of each run as the YAML file describes them, or None without data."""
-    of, quantities, factor = plot.get("of", "scalars"), plot["quantities"], plot.get("factor", 1.0)
-    lines, temperatures = [], set()
+    of = plot.get("of", "scalars")
+    quantities = plot["quantities"]
+    factor = plot.get("factor", 1.0)
+    lines = []
+    temperatures = set()
     for name, run in product(quantities, runs):
         points = [(place, factor * value) for place, value in _points(run, of, name)]
         if any(math.isfinite(value) for _, value in points):
             lines.append(_line(run, points, is_second=name != quantities[0]))
             temperatures.add(run.temperature)
-    if not lines or (of == "schedules" and all(len(set(line.y)) == 1 for line in lines)):
-        return None  # nothing is known, or nothing is scheduled
+    if not lines:
+        return None
+    if of == "schedules" and all(len(set(line.y)) == 1 for line in lines):
+        return None  # nothing is scheduled
     if of == "curves":
         # Lines of equal settings coincide: the lower ones are thicker and stay visible.
         for number, line in enumerate(lines):
@@ -138,25 +164,37 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
             for step in steps:
                 earlier = [each for each in seen if each.step <= step]
                 shares[step].append(_shares(earlier[-1].histograms[name]) if earlier else [])
+            is_second = name != quantities[0]
             edges = [unit * edge for edge in seen[-1].histograms[name].edges]
-            line = _line(run, zip(edges, shares[steps[-1]][-1], strict=True), name != quantities[0])
-            fill = f"rgba{(*hex_to_rgb(run.colour), 0.2)}"
-            line.update(mode="lines", line_shape="hv", fillcolor=fill)
-            line.update(fill="tozeroy" if line.showlegend else "none")
-            line.showlegend = line.showlegend and row == 1
+            line = _line(run, zip(edges, shares[steps[-1]][-1], strict=True), is_second)
+            line.mode = "lines"
+            line.line.shape = "hv"
+            line.fill = "none" if is_second else "tozeroy"
+            line.fillcolor = f"rgba{(*hex_to_rgb(run.colour), 0.2)}"
+            line.showlegend = row == 1 and not is_second
             figure.add_trace(line, row=row, col=1)
-    for run in runs if "distance" in names else ():
-        if band := run.band():
-            shade = {"fillcolor": run.colour, "opacity": 0.12, "line_width": 0}
-            figure.add_vrect(*band, row=len(panels), col=1, **shade)
+    if "distance" in names:
+        _shade_bands(figure, runs, row=len(panels))
     figure.update_yaxes(title="share, %", rangemode="tozero")
-    restyles = ((str(step), [{"y": of_step}]) for step, of_step in shares.items())
-    moves = [{"label": label, "method": "restyle", "args": args} for label, args in restyles]
+    moves = []
+    for step, of_step in shares.items():
+        moves.append({"label": str(step), "method": "restyle", "args": [{"y": of_step}]})
     slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
     return figure.update_layout(template="none", height=230 * len(panels) + 110, sliders=[slider])
 
 
+def _shade_bands(figure: go.Figure, runs: Sequence[ReportedRun], row: int) -> None:
+    """Shade the polarization band of each run that has one."""
+    for run in runs:
+        band = run.band()
+        if band is not None:
+            figure.add_vrect(
+                *band, row=row, col=1, fillcolor=run.colour, opacity=0.12, line_width=0
+            )
+
+
 def _shares(histogram: Histogram) -> list[float]:
     """Return the share of each bin in percent, the last one twice to end the line."""
-    shares = [round(100.0 * count / max(1, sum(histogram.counts)), 3) for count in histogram.counts]
+    total = max(1, sum(histogram.counts))
+    shares = [round(100.0 * count / total, 3) for count in histogram.counts]
     return [*shares, shares[-1]]

@@ -2,13 +2,15 @@
 
 ========================================  =========================================================
 ``loss``                                  mean of the rows' losses, before any factor
-``chance_loss``                           the loss of guessing, log N, without margins
+``chance_loss``                           the loss of guessing: log of 1 + negatives per positive,
+                                          where β = 1 and no margin is in the logits
 ``loss_positive``, ``loss_negative``      its two parts: −z' of the positives, and the rest
 ``positive_angle``, ``negative_angle``    mean angles in radians
 ``angle_separation``                      probability that a positive is closer than a negative
 ``q``                                     mean probability of the positives, with margins
 ``saturated_q``                           share of rows with q above 0.99
 ``temperature``                           τ of the step, where there are negatives
+``negatives_weight``                      β of the generalised loss, where it is not 1
 ``pull``, ``push``                        how strongly positives attract a row's vector and how
                                           strongly negatives repel it, margins included
 ``effective_scale``                       pull with margins over that without
@@ -33,7 +35,7 @@ from torch import Tensor
 from solo_margins.lens.capture import StepCapture
 from solo_margins.lens.records import Histogram, Observation
 from solo_margins.losses import Margins
-from solo_margins.losses.capture import Captured, CapturedPairs
+from solo_margins.losses.capture import Captured, CapturedContrast, CapturedPairs
 from solo_margins.losses.engine.geometry import unit_vectors
 from solo_margins.losses.engine.positives import diagonal_positives
 from solo_margins.losses.margins import ContrastSpec
@@ -47,7 +49,7 @@ MOST_PAIRS = 2**21
 SATURATED = 0.99
 SILENCED = 0.1
 # What is measured of rows and pairs, but not averaged.
-NOT_AVERAGED = ("pull_plain", "push_plain", "candidates")
+NOT_AVERAGED = ("pull_plain", "push_plain")
 Band = tuple[float, float] | None
 # Histograms of measured pairs and rows, which begin at 0, and where they end.
 HIGHEST = {"q": 1.0, "positive_angle": math.pi, "negative_angle": math.pi}
@@ -105,9 +107,10 @@ def _add_comparisons(seen: Observation, captured: StepCapture) -> None:
             seen.scalars[name] = joined[side].sum().item() / without_margins
     last: Any = captured.compared[-1]
     seen.margins.update(asdict(getattr(last, "spec", last).margins))
-    if (candidates := joined["candidates"][-1].item()) > 1:
-        seen.scalars["chance_loss"] = math.log(candidates)
+    if isinstance(last, CapturedContrast) and "q" in seen.scalars:
         seen.scalars["temperature"] = float(last.spec.temperature)
+        if last.spec.negatives_weight != 1.0:
+            seen.scalars["negatives_weight"] = last.spec.negatives_weight
 
 
 def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
@@ -133,10 +136,12 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
     - ``pull`` (N,) and ``push`` (N,); the latter is empty where there are no negatives;
     - ``pull_plain`` and ``push_plain``, those of the same vectors without margins;
     - ``loss`` (N,), and ``loss_positive`` (N,), −z' of the positives, which the loss lowers;
-    - ``q`` (N,), the probability of the positives; empty where there are no negatives;
-    - ``loss_negative``, ``alignment``, ``saturated_q`` and ``silenced_positives`` of each;
-    - ``candidates`` (), the number of vectors among which a row's positive is to be found; 1 where
-      there are no negatives.
+    - ``q`` (N,), the probability of the positives in the softmax of the logits with margins, or
+      pos / (pos + Ng) with debiased or hard negatives, whatever β is; empty where the loss is not
+      given any negatives;
+    - ``chance_loss`` (N,), the loss where all cosines are equal and no margin is in the logits;
+      empty where β is not 1;
+    - ``loss_negative``, ``alignment``, ``saturated_q`` and ``silenced_positives`` of each.
     """
     if isinstance(captured, CapturedPairs):
         # There are no negatives; the angles of the other pairs are shown in their place.
@@ -155,8 +160,6 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
     rows, columns = rows.to(dtype), columns.to(dtype)
     cosine = rows @ columns.t()
     sine = (1.0 - cosine.square()).clamp_min(0.0).sqrt()
-    candidates = is_negative.sum(dim=1).max() * bool(spec.negatives_weight) + 1
-    compared = slice(None if candidates > 1 else 0)  # of rows, what exists with negatives alone
     measured: dict[str, Tensor] = {}
     for name, margins in (("_plain", Margins()), ("", spec.margins)):
         with torch.enable_grad():
@@ -167,26 +170,41 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
             force = (spec.temperature * by_cosine * pairs) @ columns
             force -= (force * rows).sum(dim=1, keepdim=True) * rows
             measured[side + name] = force.norm(dim=1)[has_positive]
-        measured["push" + name] = measured["push" + name][compared]
     loss = loss.detach()[has_positive]
     angle = cosine.clamp(-1.0, 1.0).acos()
     positive_angle = angle[is_positive]
     curve = spec.margins.angle_weight(positive_angle) / spec.margins.positive_scale
     logits = spec.margins.similarity(cosine, sine) / spec.temperature
     log_positives = logits.masked_fill(~is_positive, -torch.inf).logsumexp(dim=1)[has_positive]
-    q = (-loss).exp().clamp(0.0, 1.0)[compared]
+    log_q = -loss
+    if spec.negatives_weight != 1.0:
+        # At β = 1 the loss of a row is −log q, with debiased and hard negatives too.
+        standard = replace(spec, negatives_weight=1.0)
+        log_q = -row_losses(cosine, is_positive, is_negative, standard)[has_positive]
+    q = log_q.exp().clamp(0.0, 1.0)
+    negatives_per_positive = is_negative.sum(dim=1) / is_positive.sum(dim=1)
+    chance_loss = negatives_per_positive[has_positive].to(dtype).log1p()
+    # What does not exist is empty.
+    nothing = loss[:0]
+    has_negatives = bool(is_negative.any())
+    if isinstance(captured, CapturedPairs) or not has_negatives:
+        q = nothing
+    if spec.negatives_weight != 1.0 or not has_negatives:
+        chance_loss = nothing
+    if spec.negatives_weight == 0.0 or not has_negatives:
+        measured["push"] = measured["push_plain"] = nothing
     return {
         **measured,
         "positive_angle": positive_angle,
         "negative_angle": angle[is_negative],
         "loss": loss,
+        "chance_loss": chance_loss,
         "loss_positive": -log_positives,
         "loss_negative": loss + log_positives,
         "alignment": 2.0 - 2.0 * positive_angle.cos(),
         "q": q,
         "saturated_q": q > SATURATED,
         "silenced_positives": curve < SILENCED,
-        "candidates": candidates,
     }
 
 

@@ -51,38 +51,52 @@ class ReportedRun:
 
     def described(self, *keys: str) -> str:
         """Return the first of these keys that the settings or the header have, as text."""
-        values = (self.settings.get(key, self.lens.header.get(key)) for key in keys)
-        return next((as_text(value) for value in values if value not in (None, "")), "–")
+        for key in keys:
+            value = self.settings.get(key, self.lens.header.get(key))
+            if value not in (None, ""):
+                return as_text(value)
+        return "–"
 
     @property
     def versions(self) -> dict[str, Any]:
         """Package to version in the run."""
         versions = self.lens.header.get("versions")
-        return versions if isinstance(versions, dict) else {}
+        if not isinstance(versions, dict):
+            return {}
+        return versions
 
     def number(self, key: str) -> float | None:
         """Return a finite number from ``method_kwargs``, None if it is not one."""
         value: Any = self.settings.get(f"method_kwargs.{key}")
-        return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+        if type(value) not in (int, float) or not math.isfinite(value):
+            return None
+        return float(value)
 
     @property
     def temperature(self) -> float:
         """τ of the loss, the last one where it is scheduled; 0 where it has no negatives."""
-        last = self.lens.observations[-1].scalars if self.lens.observations else {}
-        return last.get("temperature") or self.number("temperature") or 0.0
+        if self.lens.observations:
+            observed = self.lens.observations[-1].scalars.get("temperature")
+            if observed:
+                return observed
+        return self.number("temperature") or 0.0
 
     def band(self) -> tuple[float, float] | None:
         """Return the polarization band, None if the run has none."""
-        band: Any = self.number("polarization.lower"), self.number("polarization.upper")
+        lower, upper = self.number("polarization.lower"), self.number("polarization.upper")
         is_on = any("pairs_in_band" in seen.scalars for seen in self.lens.observations)
-        return band if is_on and None not in band else None
+        if not is_on or lower is None or upper is None:
+            return None
+        return lower, upper
 
 
 def as_text(value: Any) -> str:
     """Return a setting as text."""
+    if value is None:
+        return "–"
     if isinstance(value, float):
         return f"{value:.6g}".replace("inf", "∞")
-    return "–" if value is None else str(value)
+    return str(value)
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
@@ -96,19 +110,24 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
     names = [folder.name for folder in distinct]
     if len(set(names)) < len(names):
         names = [os.path.relpath(folder, os.path.commonpath(distinct)) for folder in distinct]
-    runs = [_load(*run, notes) for run in zip(distinct.values(), names, strict=True)]
-    runs = [run for run in runs if run.settings or run.accuracies or run.lens.header]
-    names = [run.described("name") for run in runs]
-    for run, name, colour in zip(runs, names, cycle(COLOURS), strict=False):
+    runs = []
+    for folder, name in zip(distinct.values(), names, strict=True):
+        run = _load(folder, name, notes)
+        if run.settings or run.accuracies or run.lens.header:
+            runs.append(run)
+    chosen_names = [run.described("name") for run in runs]
+    for run, name, colour in zip(runs, chosen_names, cycle(COLOURS), strict=False):
         run.colour = colour
         # A name that nobody chose is that of method, data and variant; the folder's says more.
         unchosen = "-".join(run.described(key) for key in ("method", "data.name", "variant"))
-        if name not in ("–", unchosen) and names.count(name) == 1:
+        if name not in ("–", unchosen) and chosen_names.count(name) == 1:
             run.label = name
     methods = sorted({run.described("method") for run in runs} - {"–"})
     if len(methods) > 1:
-        words = "their losses and gradients are not comparable"
-        notes.append(f"The runs have different methods ({', '.join(methods)}): {words}.")
+        notes.append(
+            f"The runs have different methods ({', '.join(methods)}): "
+            "their losses and gradients are not comparable."
+        )
     return runs, notes
 
 
@@ -117,40 +136,62 @@ def _load(folder: Path, label: str, notes: list[str]) -> ReportedRun:
     if not folder.is_dir():
         notes.append(f"{folder} is not a run folder and is left out.")
         return run
+    run.lens = _observed(folder, notes)
+    run.settings = _settings(folder, run.lens, notes)
+    # Whoever has no configuration logs accuracies elsewhere, if at all.
+    has_configuration = run.lens.header.get("settings") != {}
+    run.accuracies = logged_accuracies(folder, notes if has_configuration else [])
+    run.margins = _last_margins(run, notes)
+    return run
+
+
+def _observed(folder: Path, notes: list[str]) -> LensRun:
+    """Return what the lens observed of a run."""
     file = folder / records.FILE
     try:
-        run.lens = records.read(folder)
-        notes.extend(run.lens.problems)
-        if not run.lens.observations:
-            notes.append(f"{file} has no observations.")
+        seen = records.read(folder)
     except FileNotFoundError:
         notes.append(f"{folder} has no {file.name}: the lens was off in this run.")
+        return LensRun()
     except OSError as reason:
         notes.append(f"{file} cannot be read ({reason.strerror}).")
+        return LensRun()
+    notes.extend(seen.problems)
+    if not seen.observations:
+        notes.append(f"{file} has no observations.")
+    return seen
+
+
+def _settings(folder: Path, seen: LensRun, notes: list[str]) -> dict[str, Any]:
+    """Return the settings of a run by their full names, from ``args.json`` or from the lens."""
     try:
         args: Any = read_settings(folder)
-        settings = run.lens.header.get("settings") if args is None else OmegaConf.to_container(args)
+        settings = seen.header.get("settings")
+        if args is not None:
+            settings = OmegaConf.to_container(args)
         if isinstance(settings, dict):
-            run.settings = flattened(settings)
-        else:
-            notes.append(f"{folder} has no args.json: its settings are unknown.")
+            return flattened(settings)
+        notes.append(f"{folder} has no args.json: its settings are unknown.")
     except Exception as reason:
         # OmegaConf raises its own errors for bad interpolations and keys.
         notes.append(f"The settings of {folder} are unknown: {one_line(reason)}")
-    # Whoever has no configuration logs accuracies elsewhere, if at all.
-    is_ours = run.lens.header.get("settings") != {}
-    run.accuracies = logged_accuracies(folder, notes if is_ours else [])
+    return {}
+
+
+def _last_margins(run: ReportedRun, notes: list[str]) -> Margins | None:
+    """Return the last margins of a run, None if they are unknown."""
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
     # Other versions may have other settings.
     known = {name: values[name] for name in FIELDS if values[name] is not None}
+    if not known:
+        return None
     try:
-        if known:
-            run.margins = read(OmegaConf.create({"margins": known}), "margins", Margins)
+        return read(OmegaConf.create({"margins": known}), "margins", Margins)
     except (ValueError, TypeError) as reason:
-        notes.append(f"The margins of {folder} cannot be drawn: {reason}.")
-    return run
+        notes.append(f"The margins of {run.folder} cannot be drawn: {reason}.")
+        return None
 
 
 def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, float]]:
@@ -160,8 +201,9 @@ def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, flo
         folder: the run folder.
         notes: receives a message about everything missing or unreadable.
     """
+    files = list(folder.glob("logs/version_*/metrics.csv"))
     # By length first: version_10 comes after version_2.
-    files = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda one: (len(str(one)), one))
+    files.sort(key=lambda file: (len(str(file)), file))
     if not files:
         notes.append(f"{folder} has no logs/version_*/metrics.csv: its accuracies are unknown.")
     joined: dict[str, dict[int, float]] = {}
@@ -170,7 +212,7 @@ def logged_accuracies(folder: Path, notes: list[str]) -> dict[str, dict[int, flo
             # Epochs after the last checkpoint of an interrupted run were trained again.
             earlier = joined.get(column, {})
             kept = {epoch: value for epoch, value in earlier.items() if epoch < min(values)}
-            joined[column] = {**kept, **values}
+            joined[column] = kept | values
     return joined
 
 
@@ -180,10 +222,13 @@ def _columns(file: Path, notes: list[str]) -> dict[str, dict[int, float]]:
 
     def add(line: bytes) -> None:
         cells = next(csv.reader([line.decode()]))
+        if not names:
+            names.extend(cells)
+            return
         row = dict(zip(names, cells, strict=False))
-        names.extend(cells if not names else ())
-        for column in filter(row.get, ACCURACIES):
-            columns.setdefault(column, {})[int(float(row["epoch"]))] = float(row[column])
+        for column in ACCURACIES:
+            if row.get(column):
+                columns.setdefault(column, {})[int(float(row["epoch"]))] = float(row[column])
 
     try:
         notes.extend(read_lines(file, add)[1])
@@ -199,11 +244,16 @@ def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:
         >>> flattened({"optimizer": {"lr": 0.1}, "augmentations": [{"crop_size": 32}]})
         {'optimizer.lr': 0.1, 'augmentations[0].crop_size': 32}
     """
+    parts: dict[str, Any] = {}
     if isinstance(settings, dict) and (settings or not prefix):
-        items = {f"{prefix}.{key}" if prefix else str(key): settings[key] for key in settings}
+        for key, value in settings.items():
+            parts[f"{prefix}.{key}" if prefix else str(key)] = value
     elif isinstance(settings, list) and any(isinstance(value, (dict, list)) for value in settings):
-        items = {f"{prefix}[{number}]": value for number, value in enumerate(settings)}
+        for number, value in enumerate(settings):
+            parts[f"{prefix}[{number}]"] = value
     else:
         return {prefix: settings}
-    parts = [flattened(part, key) for key, part in items.items()]
-    return {name: value for part in parts for name, value in part.items()}
+    names: dict[str, Any] = {}
+    for name, part in parts.items():
+        names.update(flattened(part, name))
+    return names

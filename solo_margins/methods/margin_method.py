@@ -9,7 +9,8 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from solo_margins import host
-from solo_margins.config import known_settings, setting, write
+from solo_margins.config import known_settings, read, setting, write
+from solo_margins.lens.settings import LensSettings
 from solo_margins.losses import Margins
 from solo_margins.losses.checks import require_flag
 from solo_margins.losses.margins import current_temperature
@@ -74,9 +75,11 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         """Return the configuration completed by the defaults of the parent method and ours.
 
         Raises:
-            ValueError: a setting in ``method_kwargs`` is unknown or out of range.
+            ValueError: a setting in ``method_kwargs`` or ``lens`` is unknown or out of range.
         """
         cfg = super().add_and_assert_specific_cfg(cfg)
+        # The callback reads them, but not before images are loaded.
+        read(cfg, "lens", LensSettings)
         known = (*SHARED_SETTINGS, *cls.own_settings)
         known_settings(f"method_kwargs of method={cfg.method}", cfg.method_kwargs, known)
         settings = MarginSettings.read(cfg)

@@ -13,14 +13,15 @@ from omegaconf import OmegaConf
 from solo_margins.cli import run_cli
 from solo_margins.lens.__main__ import main
 from solo_margins.lens.capture import StepCapture
-from solo_margins.lens.health import LASTING, MOST_LINES, RULES, SETTING, HealthChecks, advise
+from solo_margins.lens.health import MOST_LINES, advise
 from solo_margins.lens.measures import measure
 from solo_margins.lens.records import Observation
+from solo_margins.lens.rules import LASTING, RULES, SETTING, HealthChecks
 from solo_margins.losses import Margins, mocov3_margin_loss_func
 from solo_margins.losses.capture import capture
 
 PLAIN = Margins()
-CONFIGURED = OmegaConf.create({"method": "mocov3_margin"})
+CONFIGURED = OmegaConf.create({"method_kwargs": {"temperature": 0.2}})
 
 
 def healthy(epoch=100.0, margins=PLAIN, **changes):
@@ -57,7 +58,7 @@ def test_a_healthy_run_is_left_in_peace(seen):
         (
             {"loss": math.log(128) - 0.01},
             "collapse_loss",
-            ["4.84", "among 128 images", "lower optimizer.lr or raise scheduler.warmup_epochs"],
+            ["4.84", "for 128 images", "lower optimizer.lr or raise scheduler.warmup_epochs"],
         ),
         (
             {"loss": 4.9, "margins": Margins(positive_scale=20.0)},
@@ -108,7 +109,7 @@ def test_without_epochs_ten_observations_are_the_first_one():
     [(name, text)] = warnings(checks, at_chance)
     assert name == "collapse_angles"
     # Nobody has a configuration there.
-    assert text.endswith(": lower optimizer.lr or raise scheduler.warmup_epochs")
+    assert text.endswith(": lower the learning rate or lengthen its warm-up")
 
 
 def test_a_rank_that_falls():
@@ -132,8 +133,8 @@ def test_a_rank_that_falls():
             "saturated_q",
             [
                 "97%",
-                "method_kwargs.margins.attenuation (now 0), take variant=decoupled",
-                "temperature",
+                "raise method_kwargs.margins.attenuation (now 0)",
+                "raise method_kwargs.temperature (now 0.2)",
             ],
         ),
         (
@@ -164,7 +165,7 @@ def test_collapsed_vectors_are_recognised():
 
 # --------------------------------------------------------------------- advice
 
-DECOUPLED = "raise method_kwargs.margins.attenuation (now 0), take variant=decoupled"
+ATTENUATE = "raise method_kwargs.margins.attenuation (now 0)"
 
 
 def advised(*seen, settings=None):
@@ -188,14 +189,14 @@ SYMPTOMS = {
         lasting(effective_scale=60.0, margins=Margins(angular=3.0)),
         ["by 60", "lower method_kwargs.margins.angular (now 3)"],
     ),
-    "saturated_q": (lasting(saturated_q=0.95, q=0.97), ["95%", DECOUPLED]),
+    "saturated_q": (lasting(saturated_q=0.95, q=0.97), ["95%", ATTENUATE]),
     "silenced_positives": (
         lasting(silenced_positives=0.6, margins=Margins(curvature=0.05)),
         ["60%", "raise method_kwargs.margins.curvature (now 0.05)"],
     ),
     "large_q": (
         lasting(q=0.6, temperature=0.05),
-        ["q is 0.60", "by 2.5", DECOUPLED, "method_kwargs.temperature (now 0.05)"],
+        ["q is 0.60", "by 2.5", ATTENUATE, "method_kwargs.temperature (now 0.05)"],
     ),
     "idle_attenuation": (
         lasting(q=0.04, margins=Margins(attenuation=0.5)),
@@ -219,7 +220,7 @@ SYMPTOMS = {
     ),
     "full_band": (
         lasting(healthy(pairs_in_band=0.2), pairs_in_band=0.3),
-        ["30%", "after 20%", "raise method_kwargs.polarization.weight"],
+        ["30.0%", "after 20.0%", "raise method_kwargs.polarization.weight"],
     ),
     "empty_band": (
         lasting(healthy(pairs_in_band=0.002), pairs_in_band=0.001),
@@ -237,7 +238,7 @@ def test_every_rule_has_its_symptom(name):
     assert SETTING.search(found[name])
     at_once = "at_once" in RULES[name]
     assert (name in advised(*seen[:-2])) == at_once, "it has to last"
-    cold = {"scheduler": {"warmup_epochs": 100}}
+    cold = {"scheduler": {"warmup_epochs": 100}, "method_kwargs": {}}
     assert (name in advised(*seen, settings=cold)) == at_once, "it counts after the warm-up"
 
 
@@ -259,6 +260,60 @@ def test_what_is_as_it_should_be_is_no_symptom(seen):
     assert advised(*seen) == {}
 
 
+@pytest.mark.parametrize(
+    ("changes", "absent", "expected"),
+    [
+        # The angular margin halves the pull of distant positives; there is no curve.
+        (
+            {"effective_scale": 0.5, "margins": Margins(positive_scale=1.5, angular=2.0)},
+            "scale_undone",
+            None,
+        ),
+        # At β = 0.5 half of the gradient is left where q is 1.
+        ({"saturated_q": 0.97, "negatives_weight": 0.5}, "saturated_q", None),
+        # To two decimals nothing has changed.
+        ({"positive_angle": 1.001}, "wide_angles", None),
+        # A scale of 1 is as low as it gets.
+        ({"pull": 0.8, "push": 0.001}, "", ("weak_push", "lower method_kwargs.temperature")),
+        (
+            {"effective_scale": 60.0, "margins": Margins(attenuation=0.95, angular=3.0), "q": 0.0},
+            "",
+            ("exploding_scale", "lower method_kwargs.margins.angular (now 3)"),
+        ),
+    ],
+    ids=["scale_undone", "saturated_q", "wide_angles", "weak_push", "exploding_scale"],
+)
+def test_no_rule_claims_more_than_its_limits_say(changes, absent, expected):
+    found = advised(*lasting(**changes))
+    assert absent not in found
+    if expected is not None:
+        name, part = expected
+        assert part in found[name]
+
+
+@pytest.mark.parametrize("loss", [0.985 * math.log(16), 3.83])
+def test_the_loss_is_compared_with_chance_and_not_called_equal(loss):
+    found = advised(*lasting(loss=loss, chance_loss=math.log(16)))
+    assert f"({loss:.2f}) is close to or above" in found["collapse_loss"]
+    assert "16 images (log 16 = 2.77)" in found["collapse_loss"]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_a_configuration_no_setting_of_our_programs_is_named(name):
+    seen, _ = SYMPTOMS[name]
+    checks = HealthChecks(OmegaConf.create({"a_users_own": 1}))
+    for one in seen:
+        checks.check(one)
+    words = checks.symptoms[name]
+    of_our_programs = ("method_kwargs", "schedule", "variant", "optimizer.", "precision=")
+    assert not [part for part in of_our_programs if part in words], words
+    # What the user has given to the loss keeps its name.
+    assert set(SETTING.findall(words)) <= {f"margins.{field}" for field in asdict(PLAIN)} | {
+        "polarization.weight",
+        "polarization.upper",
+    }
+
+
 def test_what_has_passed_is_not_advised():
     assert advised(*lasting(q=0.6), healthy()) == {}
 
@@ -269,7 +324,7 @@ def test_without_negatives_the_learning_rate_is_the_scale():
             0, math.inf, {"pull": 0.9, "positive_angle": angle, "negative_angle": 1.5}
         )
 
-    settings = {"optimizer": {"lr": 0.15}}
+    settings = {"optimizer": {"lr": 0.15}, "method_kwargs": {}}
     found = advised(seen(1.0), *[seen(1.2)] * LASTING, settings=settings)
     assert found["wide_angles"].endswith("raise optimizer.lr (now 0.15)")
 
@@ -282,7 +337,7 @@ def test_the_program_prints_five_lines_at_most(tmp_path, capsys):
     main(["advise", str(tmp_path / "bad")])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == MOST_LINES < len(advised(*lasting(**bad)))
-    assert lines[0].startswith("The loss is 4.90, that of guessing")
+    assert lines[0].startswith("The loss (4.90)")
     assert "optimizer.lr (now 0.15)" in lines[0]
     assert all(line.endswith(".") for line in lines)
     (tmp_path / "good").mkdir()

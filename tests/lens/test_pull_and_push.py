@@ -10,6 +10,7 @@ from solo_margins.lens.measures import row_measures
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
+    generalized_info_nce_loss_func,
     mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
     simclr_debiased_loss_func,
@@ -86,7 +87,7 @@ def test_query_and_key(margins):
     torch.testing.assert_close(found["positive_angle"], angle.diagonal())
     torch.testing.assert_close(found["negative_angle"], angle[~eye])
     torch.testing.assert_close(found["loss"].mean() * 2 * 0.3, loss)
-    assert found["candidates"] == 9
+    torch.testing.assert_close(found["chance_loss"], torch.full((9,), 9.0).double().log())
 
 
 @pytest.mark.parametrize("margins", SETTINGS, ids=str)
@@ -100,7 +101,8 @@ def test_three_views_of_every_image(margins):
     is_negative = ~is_positive & ~own
     check_forces(found, unit(z), unit(z), is_positive, is_negative, 0.4, margins=margins)
     torch.testing.assert_close(found["loss"].mean(), loss)
-    assert found["candidates"] == 10
+    # Two positives and nine negatives of each row, all with the same cosine.
+    torch.testing.assert_close(found["chance_loss"], torch.full((12,), 11 / 2).double().log())
 
 
 def test_only_the_first_rows_are_looked_at():
@@ -110,7 +112,7 @@ def test_only_the_first_rows_are_looked_at():
     whole, part = row_measures(seen[0], 9), row_measures(seen[0], 4)
     torch.testing.assert_close(part["pull"], whole["pull"][:4])
     torch.testing.assert_close(part["q"], whole["q"][:4])
-    assert part["candidates"] == 9  # against all of the keys
+    assert part["chance_loss"].exp().tolist() == pytest.approx([9.0] * 4)  # against all of the keys
 
 
 def test_a_queue_is_looked_at_as_a_whole():
@@ -119,7 +121,7 @@ def test_a_queue_is_looked_at_as_a_whole():
         loss = mocov2plus_margin_loss_func(query, key, queue, 0.5)
     found = row_measures(seen[0], 5)
     torch.testing.assert_close(found["loss"].mean(), loss)
-    assert found["candidates"] == 5001
+    assert found["chance_loss"].exp().tolist() == pytest.approx([5001.0] * 5)
     logits = unit(query) @ unit(queue.t()).t() / 0.5
     positive = (unit(query) * unit(key)).sum(dim=1) / 0.5
     whole = torch.logaddexp(positive, logits.logsumexp(dim=1))
@@ -137,6 +139,23 @@ def test_labels_without_a_partner_count_for_nothing():
     found = row_measures(seen[0], 5)
     assert len(found["pull"]) == len(found["push"]) == len(found["loss"]) == len(found["q"]) == 2
     torch.testing.assert_close(found["loss"].mean(), loss)
+
+
+@pytest.mark.parametrize("margins", SETTINGS, ids=str)
+@pytest.mark.parametrize("negatives_weight", [0.0, 0.5, 1.0, 2.0])
+def test_q_is_the_softmax_of_the_logits_for_every_weight_of_negatives(negatives_weight, margins):
+    query, key = vectors(9), vectors(9, seed=1)
+    with capture() as seen:
+        loss = generalized_info_nce_loss_func(query, key, 0.3, negatives_weight, margins)
+    found = row_measures(seen[0], 9)
+    cosine = unit(query) @ unit(key).t()
+    shifted = (cosine.acos() + margins.angular).cos() - margins.subtractive
+    logits = torch.where(torch.eye(9, dtype=torch.bool), shifted, cosine) / 0.3
+    torch.testing.assert_close(found["q"], logits.softmax(dim=1).diagonal())
+    torch.testing.assert_close(found["loss"].mean(), loss)
+    assert len(found["push"]) == (0 if negatives_weight == 0.0 else 9)
+    # Elsewhere the loss of guessing depends on the cosine that all pairs have.
+    assert len(found["chance_loss"]) == (9 if negatives_weight == 1.0 else 0)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +187,8 @@ def test_corrected_negatives(loss_func, settings):
     tau = settings["tau_plus"]
     corrected = (weighted.exp() - count * tau * positive.exp()) / (1 - tau)
     corrected = corrected.clamp_min(count * math.exp(-1 / 0.5))
+    q = positive.exp() / (positive.exp() + corrected)
+    torch.testing.assert_close(found["q"], q.detach())
     total = -(positive - (positive.exp() + corrected).log())
     (gradient,) = torch.autograd.grad(total.sum(), cosine)
     vectors_of = {"pull": is_positive, "push": ~is_positive & ~eye}
@@ -206,7 +227,7 @@ def test_pairs_without_negatives(margins):
     torch.testing.assert_close(2 + 2 * found["loss"].mean(), loss)
     assert len(found["push"]) == 0
     assert len(found["negative_angle"]) == 42
-    assert found["candidates"] == 1
+    assert len(found["q"]) == len(found["chance_loss"]) == 0
 
 
 def test_several_may_look_and_get_no_gradient():
