@@ -13,15 +13,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import checkpoints, host
+from solo_margins import checkpoints
 from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
 from solo_margins.config import setting
 from solo_margins.files import complete_file, put_in_place
-from solo_margins.host.lightning import pl
 
 # Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
@@ -131,7 +131,7 @@ def choose_run(cfg: DictConfig) -> Run:
         if fault is not None:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
     # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
-    leads = not is_helper_process() and host.pl.utilities.rank_zero_only.rank == 0
+    leads = not is_helper_process() and pl.utilities.rank_zero_only.rank == 0
     writers = ("checkpoint.enabled", "loggers.tensorboard", "wandb.enabled", "lens.enabled")
     writes = leads and (setting(cfg, "loggers.csv", True) or any(setting(cfg, w) for w in writers))
     run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)
@@ -213,8 +213,8 @@ class CompleteCheckpointIO(TorchCheckpointIO):
             unfinished.unlink(missing_ok=True)
 
 
-class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
-    """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
+class RunCheckpointer(pl.Callback):
+    """Saves a run in a folder of its own.
 
     A checkpoint is written completely or not at all, on every rank at once; the one before it is
     kept aside until the next. A resumed run goes on in its folder.
@@ -224,7 +224,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
     """
 
     def __init__(self, cfg: DictConfig) -> None:
-        pl.Callback.__init__(self)
+        super().__init__()
         self.cfg = cfg
         # The run's folder, known when fitting starts.
         self.path: Any = None

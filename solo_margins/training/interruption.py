@@ -7,11 +7,11 @@ import sys
 import threading
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 
 from solo_margins.cli import TrainingInterrupted
 from solo_margins.config import setting
-from solo_margins.host.lightning import pl
 from solo_margins.training.checkpointing import checkpointer_of
 
 

@@ -3,12 +3,16 @@
 from typing import Any
 
 import torch
+from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
+from solo.args import linear, pretrain
 
-from solo_margins import host
+from solo_margins.backbones import build_backbone, load_backbone
 from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
+from solo_margins.methods.linear import LinearClassifier
+from solo_margins.registry import method_class
 from solo_margins.training.checked_config import checked
 from solo_margins.training.checkpointing import Run
 from solo_margins.training.trainer import train
@@ -29,7 +33,7 @@ def run(cfg: DictConfig) -> Run:
 def _train(cfg: DictConfig) -> Run:
     with user_errors():
         cfg = parsed(cfg)
-        host.pl.seed_everything(cfg.seed, workers=True)
+        seed_everything(cfg.seed, workers=True)
         model = _classifier(cfg) if "pretrained_feature_extractor" in cfg else build_method(cfg)
     return train(cfg, model)
 
@@ -42,7 +46,7 @@ def parsed(cfg: DictConfig) -> DictConfig:
         )
     classes = setting(cfg, "data.num_classes")
     is_probe = "pretrained_feature_extractor" in cfg
-    cfg = host.parse_linear_cfg(cfg) if is_probe else host.parse_pretrain_cfg(cfg)
+    cfg = linear.parse_cfg(cfg) if is_probe else pretrain.parse_cfg(cfg)
     if classes is not None:
         # solo-learn counts empty and hidden folders, too.
         cfg.data.num_classes = classes
@@ -57,7 +61,7 @@ def parsed(cfg: DictConfig) -> DictConfig:
 
 def build_method(cfg: DictConfig) -> Any:
     """Return the method of a parsed configuration, in the memory layout that trains fastest."""
-    return _in_memory_format(host.METHODS[cfg.method](cfg), cfg)
+    return _in_memory_format(method_class(cfg.method)(cfg), cfg)
 
 
 def _in_memory_format(model: Any, cfg: DictConfig) -> Any:
@@ -80,8 +84,8 @@ def pretrained_backbone(cfg: DictConfig) -> Any:
     trained_on = setting(read_settings(checkpoint), "data.dataset")
     if trained_on is not None:
         described.data.dataset = trained_on
-    backbone = host.build_backbone(described)
-    host.load_backbone(backbone, checkpoint)
+    backbone = build_backbone(described)
+    load_backbone(backbone, checkpoint)
     return backbone
 
 
@@ -100,5 +104,5 @@ def _classifier(cfg: DictConfig) -> Any:
             label_smoothing=cfg.label_smoothing,
             num_classes=cfg.data.num_classes,
         )
-    model = host.LinearModel(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
+    model = LinearClassifier(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
     return _in_memory_format(model, cfg)

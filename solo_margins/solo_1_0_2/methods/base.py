@@ -1,94 +1,28 @@
 """Base classes of all methods: the release's own, behind the interface of the repository."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig
 from solo.methods import base as release
-from solo.methods import linear
 from solo.utils.knn import WeightedKNNClassifier
 from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
+from solo_margins.backbones import build_backbone
 from solo_margins.config import require
-from solo_margins.host import changes, repairs
-from solo_margins.host.backbones import build_backbone
-from solo_margins.host.lightning import pl
-from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import keep_contiguous
-from solo_margins.host.repairs.warmup_cosine import scheduled_rates
-from solo_margins.host.solo_1_0_2 import limits
-from solo_margins.host.solo_1_0_2.config import set_defaults
-from solo_margins.host.solo_1_0_2.limits import not_offered
-
-OPTIMIZERS: dict[str, Any] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "lars": not_offered("optimizer.name=lars"),
-}
-
-
-class WarmupCosineLR(LRScheduler):
-    """Linear warm-up and cosine decay of every parameter group's learning rate.
-
-    Args:
-        optimizer: the optimizer to schedule.
-        settings: ``warmup_epochs`` and ``max_epochs``, the numbers of warm-up steps and of all
-            steps, ``warmup_start_lr`` and ``eta_min``, the first and the last learning rate.
-    """
-
-    get_lr = scheduled_rates  # type: ignore[assignment]
-
-    def __init__(self, optimizer: Optimizer, **settings: float) -> None:
-        vars(self).update(settings)
-        super().__init__(optimizer)
-
-
-def configure(model: Any, groups: Any, factor: float = 1) -> Any:
-    """Return optimizer and schedule of a model, as Lightning takes them.
-
-    Args:
-        model: whose ``cfg`` names them.
-        groups: groups of parameters.
-        factor: of all learning rates in the configuration.
-    """
-    settings, schedule = model.cfg.optimizer, model.cfg.scheduler
-    optimizer = OPTIMIZERS[settings.name](
-        groups, lr=settings.lr * factor, weight_decay=settings.weight_decay, **settings.kwargs
-    )
-    if schedule.name == "none":
-        return optimizer
-    if schedule.name == "step":
-        return [optimizer], [MultiStepLR(optimizer, schedule.lr_decay_steps, gamma=0.1)]
-    by_step = schedule.interval == "step"
-    total = model.trainer.estimated_stepping_batches if by_step else model.cfg.max_epochs
-    first = schedule.warmup_start_lr if schedule.warmup_epochs > 0 else settings.lr
-    scheduler = WarmupCosineLR(
-        optimizer,
-        warmup_epochs=schedule.warmup_epochs * total / model.cfg.max_epochs,
-        max_epochs=total,
-        warmup_start_lr=first * factor,
-        eta_min=schedule.min_lr * factor,
-    )
-    return [optimizer], [{"scheduler": scheduler, "interval": schedule.interval}]
-
-
-REPAIRS = """
-    online_knn accuracy_with_few_classes_or_labels loss_without_labels momentum_after_resuming
-"""
-changes.apply(repairs.load(tuple(REPAIRS.split())))
+from solo_margins.learning_rates import optimizer_and_schedule
+from solo_margins.solo_1_0_2 import limits
+from solo_margins.solo_1_0_2.config import set_defaults
 
 
 class TrainedModule(pl.LightningModule):
-    """What methods and linear classifiers share; comes before a class of the release."""
+    """What methods and linear classifiers share: the settings, under the repository's names."""
 
-    _OPTIMIZERS = OPTIMIZERS
+    _OPTIMIZERS = limits.OPTIMIZERS
     _SCHEDULERS = (*limits.SCHEDULERS, *limits.OTHER_SCHEDULERS)
-    # Lightning 2 refuses modules that have it, so it is called from its successor.
-    validation_epoch_end = None
 
     def __init__(self, cfg: DictConfig, backbone: Any) -> None:
         # Those of the release want every setting as an argument of its own.
@@ -99,24 +33,25 @@ class TrainedModule(pl.LightningModule):
         self.num_classes: int = cfg.data.num_classes
         self.classifier = nn.Linear(self.features_dim, self.num_classes)
         self.max_epochs: int = cfg.max_epochs
+        self.accumulate_grad_batches: int | None = cfg.accumulate_grad_batches
+        self.optimizer: str = cfg.optimizer.name
+        self.batch_size: int = cfg.optimizer.batch_size
+        self.lr: float = cfg.optimizer.lr
+        self.weight_decay: float = cfg.optimizer.weight_decay
+        self.extra_optimizer_args: Any = cfg.optimizer.kwargs
+        self.exclude_bias_n_norm_wd = False
+        self.scheduler: str = cfg.scheduler.name
+        self.lr_decay_steps: Any = cfg.scheduler.lr_decay_steps
+        self.min_lr: float = cfg.scheduler.min_lr
+        self.warmup_start_lr: float = cfg.scheduler.warmup_start_lr
+        self.warmup_epochs: float = cfg.scheduler.warmup_epochs
+        self.scheduler_interval: str = cfg.scheduler.interval
         self.no_channel_last: bool = cfg.performance.disable_channel_last
-        keep_contiguous(self, cfg)
         self.validation_step_outputs: list[Any] = []
 
     def in_memory_format(self, X: Tensor) -> Tensor:
         """Return images in the memory format that the network has."""
         return X if self.no_channel_last else X.to(memory_format=torch.channels_last)
-
-    def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> Any:
-        """Return the metrics of a batch, and collect them for the end of the epoch."""
-        metrics = super().validation_step(batch, batch_idx)
-        self.validation_step_outputs.append(metrics)
-        return metrics
-
-    def on_validation_epoch_end(self) -> None:
-        """Log the means over the validation set, batches weighted by their size."""
-        super().validation_epoch_end(self.validation_step_outputs)  # type: ignore[misc]
-        self.validation_step_outputs.clear()
 
 
 class BaseMethod(TrainedModule, release.BaseMethod):
@@ -136,13 +71,20 @@ class BaseMethod(TrainedModule, release.BaseMethod):
     # The release only has features of small crops; training_step adds all of their outputs.
     multicrop = False
 
+    # Lightning 2 refuses modules that have it, so it is called from its successor.
+    validation_epoch_end = None
+
     def __init__(self, cfg: DictConfig) -> None:
         cfg = self.add_and_assert_specific_cfg(cfg)
         super().__init__(cfg, build_backbone(cfg))
         self.backbone_name: str = cfg.backbone.name
-        # Accumulated gradients are averaged, so the rates grow with their number.
-        self.rate_factor: int = cfg.accumulate_grad_batches or 1
-        self.classifier_lr: float = cfg.optimizer.classifier_lr * self.rate_factor
+        self.classifier_lr: float = cfg.optimizer.classifier_lr
+        if self.accumulate_grad_batches:
+            # Accumulated gradients are averaged, so the rates grow with their number.
+            self.lr = self.lr * self.accumulate_grad_batches
+            self.classifier_lr = self.classifier_lr * self.accumulate_grad_batches
+            self.min_lr = self.min_lr * self.accumulate_grad_batches
+            self.warmup_start_lr = self.warmup_start_lr * self.accumulate_grad_batches
         self.num_large_crops: int = cfg.data.num_large_crops
         self.num_small_crops: int = cfg.data.num_small_crops
         self.num_crops = self.num_large_crops + self.num_small_crops
@@ -173,7 +115,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer and the learning-rate schedule."""
-        return configure(self, self.learnable_params, self.rate_factor)
+        return optimizer_and_schedule(self, self.learnable_params)
 
     def outputs(self, feats: Tensor) -> dict[str, Any]:
         """Return features and what the heads of a method make of them."""
@@ -188,6 +130,17 @@ class BaseMethod(TrainedModule, release.BaseMethod):
     def multicrop_forward(self, X: Tensor) -> dict[str, Any]:
         """Return ``feats`` and outputs of the heads of a small crop."""
         return self.outputs(self.backbone(self.in_memory_format(X)))
+
+    def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> Any:
+        """Return the metrics of a batch, and collect them for the end of the epoch."""
+        metrics = super().validation_step(batch, batch_idx)
+        self.validation_step_outputs.append(metrics)
+        return metrics
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the means over the validation set, batches weighted by their size."""
+        super().validation_epoch_end(self.validation_step_outputs)  # type: ignore[misc]
+        self.validation_step_outputs.clear()
 
     def base_training_step(self, X: Tensor, targets: Tensor) -> Any:
         """Return outputs, classification loss and accuracies of one large training crop."""
@@ -251,59 +204,3 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
             # The release counts batches, which may be limited.
             self.momentum_updater.update_tau(step, self.trainer.estimated_stepping_batches)
         self.last_step = step
-
-
-class LinearModel(TrainedModule, linear.LinearModel):
-    """A linear classifier on a backbone that is frozen, unless ``cfg.finetune``.
-
-    Args:
-        backbone: the pretrained backbone.
-        cfg: ``data.num_classes``, ``max_epochs``, ``optimizer.*``, ``scheduler.*``, ``finetune``.
-        loss_func: loss for targets mixed by ``mixup_func``; cross-entropy by default.
-        mixup_func: mixes images and targets of a training batch.
-    """
-
-    # Provided by the release.
-    shared_step: Any
-
-    def __init__(
-        self,
-        backbone: nn.Module,
-        cfg: DictConfig,
-        loss_func: Callable[..., Tensor] | None = None,
-        mixup_func: Callable[..., Any] | None = None,
-    ) -> None:
-        limits.check_offered(cfg)
-        super().__init__(set_defaults(cfg, "module", "linear_model"), backbone)
-        self.loss_func = loss_func or nn.CrossEntropyLoss()
-        self.mixup_func = mixup_func
-        self.finetune: bool = cfg.finetune
-        if not self.finetune:
-            self.backbone.requires_grad_(False)
-
-    def configure_optimizers(self) -> Any:
-        """Return the optimizer of the classifier (and a fine-tuned backbone) and its schedule."""
-        groups = [{"name": "classifier", "params": self.classifier.parameters()}]
-        if self.finetune:
-            groups.insert(0, {"name": "backbone", "params": self.backbone.parameters()})
-        return configure(self, groups)
-
-    def forward(self, X: Tensor) -> dict[str, Any]:
-        """Return ``feats`` of the backbone and ``logits`` of the classifier."""
-        with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
-            feats = self.backbone(self.in_memory_format(X))
-        return {"logits": self.classifier(feats), "feats": feats}
-
-    def training_step(self, batch: Sequence[Any], batch_idx: int) -> Any:
-        """Return the loss of a training batch; a frozen backbone stays in evaluation mode."""
-        if not self.finetune:
-            self.backbone.eval()
-        if self.mixup_func is None:
-            _, loss, acc1, acc5 = self.shared_step(batch, batch_idx)
-            metrics = {"train_loss": loss, "train_acc1": acc1, "train_acc5": acc5}
-        else:
-            X, mixed = self.mixup_func(*batch)
-            loss = self.loss_func(self(X)["logits"], mixed)
-            metrics = {"train_loss": loss}
-        self.log_dict(metrics, on_epoch=True, sync_dist=True)
-        return loss

@@ -1,22 +1,32 @@
-"""Augmentations of views, by PIL and by NVIDIA DALI."""
+"""Augmentations of views by PIL."""
 
 from typing import Any
 
 from omegaconf import DictConfig
 from PIL import ImageOps
 from solo.utils import pretrain_dataloader
+from solo.utils.pretrain_dataloader import FullTransformPipeline, NCropAugmentation
 from torchvision import transforms
 
-from solo_margins.host.image_statistics import statistics_of
+from solo_margins.data.image_statistics import statistics_of
+
+__all__ = [
+    "FullTransformPipeline",
+    "NCropAugmentation",
+    "arguments_of_view",
+    "build_transform_pipeline",
+]
 
 
-def _arguments(dataset: str, cfg: DictConfig) -> dict[str, Any]:
+def arguments_of_view(dataset: str, cfg: DictConfig) -> dict[str, Any]:
     """Return the arguments of the release's augmentations of one view."""
-    # Where an augmentation is switched off its settings may be absent.
-    jitter = ("brightness", "contrast", "saturation", "hue")
     mean, std = statistics_of(dataset, cfg)
+    # Where an augmentation is switched off its settings may be absent.
     return {
-        **{name: cfg.color_jitter.get(name, 0) for name in jitter},
+        "brightness": cfg.color_jitter.get("brightness", 0),
+        "contrast": cfg.color_jitter.get("contrast", 0),
+        "saturation": cfg.color_jitter.get("saturation", 0),
+        "hue": cfg.color_jitter.get("hue", 0),
         "color_jitter_prob": cfg.color_jitter.prob,
         "gray_scale_prob": cfg.grayscale.prob,
         "horizontal_flip_prob": cfg.horizontal_flip.prob,
@@ -39,7 +49,7 @@ def build_transform_pipeline(dataset: str, cfg: DictConfig) -> Any:
         cfg: ``crop_size``, ``rrc``, ``color_jitter``, ``grayscale``, ``gaussian_blur``,
             ``solarization``, ``equalization`` and ``horizontal_flip``.
     """
-    view = pretrain_dataloader.CustomTransform(**_arguments(dataset, cfg))
+    view = pretrain_dataloader.CustomTransform(**arguments_of_view(dataset, cfg))
     crop, *steps, flip, to_tensor, normalise = view.transform.transforms
     if not cfg.rrc.enabled:
         bicubic = transforms.InterpolationMode.BICUBIC
@@ -48,22 +58,3 @@ def build_transform_pipeline(dataset: str, cfg: DictConfig) -> Any:
     # A step that is never taken draws no random number, as in the repository.
     chosen = [step for step in (*steps, equalise, flip) if step.p > 0]
     return transforms.Compose([crop, *chosen, to_tensor, normalise])
-
-
-def build_transform_pipeline_dali(dataset: str, cfg: DictConfig, dali_device: str) -> Any:
-    """Return the augmentations of one view as DALI operators.
-
-    Args:
-        dataset: name of the data set, which decides on mean and standard deviation.
-        cfg: as for the PIL transforms; equalisation and ``rrc.enabled=False`` are not offered.
-        dali_device: ``"gpu"`` or ``"cpu"``.
-    """
-    from solo.utils.dali_dataloader import CustomTransform
-
-    if cfg.equalization.prob or not cfg.rrc.enabled:
-        setting = "equalization" if cfg.equalization.prob else "rrc.enabled=False"
-        raise NotImplementedError(
-            f"The augmentation {setting} is not offered by DALI on solo-learn 1.0.2 from the "
-            "package registry; use data.format=image_folder."
-        )
-    return CustomTransform(device=dali_device, **_arguments(dataset, cfg))

@@ -1,21 +1,35 @@
-"""The base classes of all margin methods: settings, schedules, polarization, one direction."""
+"""The base classes of all margin methods: settings, schedules, polarization, one direction.
+
+solo-learn is not changed for them. What is wrong in its base classes is overridden here; each
+override says what happens without it.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
+from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
+from solo.methods.base import BaseMethod, BaseMomentumMethod
+from solo.utils.momentum import MomentumUpdater, initialize_momentum_params
 from torch import Tensor, nn
 
-from solo_margins import host
+from solo_margins.backbones import add_timm_backbone
+from solo_margins.cli import show_warnings
 from solo_margins.config import known_settings, read, setting, write
+from solo_margins.devices import keep_contiguous
+from solo_margins.learning_rates import optimizer_and_schedule
 from solo_margins.lens.settings import LensSettings
 from solo_margins.losses import Margins
 from solo_margins.losses.checks import require_flag
 from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
+from solo_margins.methods.online_knn import OnlineKNN
 from solo_margins.methods.queues import neighbours_then_enqueue
+from solo_margins.methods.run_check import MarginRunCheck
 from solo_margins.methods.settings import MarginSettings, Polarization
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
@@ -23,7 +37,20 @@ HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature",
 SHARED_SETTINGS = (*HEADS, "margins", "schedules", "polarization")
 
 
-class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
+class MethodSettingError(ValueError, CompactHydraException):
+    """A setting of a method that the user can mend; Hydra prints its message without a trace."""
+
+
+@contextmanager
+def setting_errors() -> Iterator[None]:
+    """Turn a ``ValueError`` into one that Hydra prints as one sentence, also in other programs."""
+    try:
+        yield
+    except ValueError as error:
+        raise MethodSettingError(str(error)) from error
+
+
+class MarginMethod(BaseMethod):
     """Settings, schedules and the polarization penalty; the first base class of a method.
 
     Extra cfg settings, all optional:
@@ -52,23 +79,26 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
     temperature: Any  # of the current step, a number or what follows the positives
 
     def __init__(self, cfg: DictConfig) -> None:
+        # solo-learn's online kNN fails in its constructor with torchmetrics 1.0 and later, so that
+        # solo-learn is told that there is none. Its steps feed ours.
+        has_knn = bool(setting(cfg, "knn_eval.enabled", False))
+        write(cfg, "knn_eval.enabled", False)
         super().__init__(cfg)
-        if "margins" not in self.cfg.method_kwargs:
-            raise AttributeError("BaseMethod does not call add_and_assert_specific_cfg")
-        self.margin_settings = settings = MarginSettings.read(self.cfg)
+        self.cfg.knn_eval.enabled = self.knn_eval = has_knn
+        with setting_errors():
+            if has_knn:
+                self.knn = OnlineKNN(self.cfg.knn_eval.k, self.cfg.knn_eval.distance_func)
+            self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives
         self.scheduled: dict[str, Any] = {}  # fields to their values in the current step
         # A penalty that grows from nothing is logged from the first step.
         is_scheduled = "polarization_weight" in settings.schedules
         self.is_polarized = is_scheduled or self.polarization.weight > 0
-        if hasattr(self, "momentum_updater"):
-            self.momentum_updater.update = self.move_teacher
         if self.cfg.method_kwargs.get("proj_batch_norm"):
             add_batchnorm(self.projector)
-            if hasattr(self, "momentum_projector"):
-                add_batchnorm(self.momentum_projector)
-                host.initialize_momentum_params(self.projector, self.momentum_projector)
+        # Without it narrow networks end a process on a CPU by a segmentation fault.
+        keep_contiguous(self, self.cfg)
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
@@ -77,7 +107,14 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         Raises:
             ValueError: a setting in ``method_kwargs`` or ``lens`` is unknown or out of range.
         """
-        cfg = super().add_and_assert_specific_cfg(cfg)
+        with setting_errors():
+            # solo-learn asserts that the backbone is in its table.
+            add_timm_backbone(str(cfg.backbone.name))
+            return cls.checked_cfg(super().add_and_assert_specific_cfg(cfg))
+
+    @classmethod
+    def checked_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return a configuration with our settings checked and complete."""
         # The callback reads them, but not before images are loaded.
         read(cfg, "lens", LensSettings)
         known = (*SHARED_SETTINGS, *cls.own_settings)
@@ -95,6 +132,40 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             if group in known:
                 write(cfg, f"method_kwargs.{group}", content)
         return cfg
+
+    def configure_optimizers(self) -> Any:
+        """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`."""
+        groups = self.learnable_params
+        if self.exclude_bias_n_norm_wd:
+            from solo.utils.misc import remove_bias_and_norm_from_weight_decay
+
+            groups = remove_bias_and_norm_from_weight_decay(groups)
+        return optimizer_and_schedule(self, groups)
+
+    def configure_callbacks(self) -> list[Any]:
+        """Return the callbacks that a run of a margin method has in any program."""
+        show_warnings()
+        callbacks = list(super().configure_callbacks())
+        settings = read(self.cfg, "lens", LensSettings)
+        if settings.enabled:
+            from solo_margins.lens import Lens
+
+            callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
+        # Last: when it raises another error, all others have heard of the first one.
+        callbacks.append(MarginRunCheck())
+        # A second fit or a validation goes on with those of the first.
+        present = {type(callback) for callback in self.trainer.callbacks}
+        return [callback for callback in callbacks if type(callback) not in present]
+
+    def _base_shared_step(self, X: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return the outputs of a view, and loss and accuracies of the online classifier.
+
+        solo-learn's own makes the classifier's weights NaN where no image of a batch has a label,
+        and counts images without a label as wrong.
+        """
+        out = self(X)
+        out.update(classification(out["logits"], targets))
+        return out
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
         """Set margins, temperature and polarization to their scheduled values."""
@@ -120,12 +191,6 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             return max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
         return max(1.0, self.trainer.estimated_stepping_batches / self.max_epochs)
 
-    @torch.no_grad()
-    def move_teacher(self, student: nn.Module, teacher: nn.Module) -> None:
-        """Move a momentum network as solo-learn does, but all its weights at once and in place."""
-        weight = 1 - self.momentum_updater.cur_tau
-        torch._foreach_lerp_([*teacher.parameters()], [*student.parameters()], weight)
-
     def log_step(self, **metrics: Any) -> None:
         """Log metrics of a training step and their means over the epoch, over all ranks."""
         self.log_dict(metrics, on_epoch=True, sync_dist=True)
@@ -148,7 +213,51 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         return loss + band.weight * penalty
 
 
-class OneDirection(MarginMethod):
+class MarginMomentumMethod(MarginMethod, BaseMomentumMethod):
+    """A margin method with a momentum teacher; the first base class of such a method."""
+
+    def __init__(self, cfg: DictConfig) -> None:
+        super().__init__(cfg)
+        momentum = self.cfg.momentum
+        self.momentum_updater = TeacherUpdater(momentum.base_tau, momentum.final_tau)
+        if self.cfg.method_kwargs.get("proj_batch_norm"):
+            add_batchnorm(self.momentum_projector)
+            initialize_momentum_params(self.projector, self.momentum_projector)
+
+    def on_train_start(self) -> None:
+        """Continue the schedule of tau of a resumed run.
+
+        solo-learn's own begins again: the first update after resuming uses the initial tau.
+        """
+        super().on_train_start()
+        self.last_step = self.trainer.global_step
+        if self.last_step > 0:
+            steps = self.trainer.estimated_stepping_batches
+            self.momentum_updater.update_tau(cur_step=self.last_step, max_steps=steps)
+
+    def _shared_step_momentum(self, X: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return the teacher's outputs, and loss and accuracies of its classifier, if it has one.
+
+        solo-learn's own fails with fewer than five classes and where no image has a label.
+        """
+        out = self.momentum_forward(X)
+        if self.momentum_classifier is not None:
+            out["logits"] = self.momentum_classifier(out["feats"])
+            out.update(classification(out["logits"], targets))
+        return out
+
+
+class TeacherUpdater(MomentumUpdater):
+    """Moves a momentum network as solo-learn does, but all its weights at once and in place."""
+
+    @torch.no_grad()
+    def update(self, online_net: nn.Module, momentum_net: nn.Module) -> None:
+        """Move the weights of a momentum network towards those of the student."""
+        weights, targets = [*momentum_net.parameters()], [*online_net.parameters()]
+        torch._foreach_lerp_(weights, targets, 1 - self.cur_tau)
+
+
+class OneDirection(MarginMomentumMethod):
     """A method with a teacher that can compare the first view with the second only.
 
     The student then sees the first view alone and the teacher the second, which halves the work of
@@ -162,9 +271,9 @@ class OneDirection(MarginMethod):
     own_settings: ClassVar[tuple[str, ...]] = ("symmetric",)
 
     @classmethod
-    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return the completed configuration; see :class:`MarginMethod`."""
-        cfg = super().add_and_assert_specific_cfg(cfg)
+    def checked_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return a configuration with our settings checked and complete."""
+        cfg = super().checked_cfg(cfg)
         key = "method_kwargs.symmetric"
         symmetric = require_flag(key, setting(cfg, key, True))
         views = cfg.data.num_large_crops + cfg.data.num_small_crops
@@ -198,6 +307,26 @@ class OneDirection(MarginMethod):
         outputs = {name: [value] for name, value in student.items()}
         outputs |= {f"momentum_{name}": [value] for name, value in teacher.items()}
         return {**outputs, "loss": sum(out["loss"] for out in classified.values())}
+
+
+def classification(logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Return ``loss``, ``acc1`` and ``acc5`` of a classifier.
+
+    Args:
+        logits: (N, classes).
+        targets: (N,) labels; images with -1 have none and do not count.
+    """
+    number = (targets != -1).sum().clamp(min=1)
+    # Not reduction="mean", which is NaN where there is no label.
+    loss = F.cross_entropy(logits, targets, ignore_index=-1, reduction="sum") / number
+    ranking = logits.topk(min(5, logits.size(1))).indices
+    # No class is called -1, so that unlabelled images add no hits.
+    hits = (ranking == targets[:, None]).float()
+    return {
+        "loss": loss,
+        "acc1": 100 * hits[:, :1].sum().reshape(1) / number,
+        "acc5": 100 * hits.sum().reshape(1) / number,
+    }
 
 
 def add_batchnorm(head: nn.Module) -> None:
