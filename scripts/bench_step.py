@@ -31,7 +31,8 @@ import torch
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
-from solo_margins import host
+from solo.methods import METHODS
+from solo_margins.versions import form
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
 from solo_margins.training.checkpointing import Run
@@ -88,8 +89,8 @@ class Stepper:
 
     def __init__(self, method: str, backbone: str, batch_size: int) -> None:
         torch.manual_seed(0)
-        self.method = host.METHODS[method](settings(method, backbone, batch_size))
-        self.parent = host.METHODS[PARENTS[method]]
+        self.method = METHODS[method](settings(method, backbone, batch_size))
+        self.parent = METHODS[PARENTS[method]]
         # Metrics go nowhere without a trainer.
         self.method.log = self.method.log_dict = lambda *args, **kwargs: None
         self.optimizer = torch.optim.SGD(self.method.parameters(), lr=0.06, momentum=0.9)
@@ -211,7 +212,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads"
+        f"solo-learn: {form()} version, torch {torch.__version__}, {arguments.threads} threads"
     )
     if arguments.images is not None:
         compare_formats(arguments.images.absolute(), arguments.steps, arguments.turns)

@@ -78,7 +78,9 @@ class WarmupCosineLR(LRScheduler):
     def get_lr(self) -> list[Any]:
         """Return the rate of every parameter group."""
         schedule = (self.warmup_start_lr, self.eta_min, self.warmup_epochs, self.max_epochs)
-        rates = [warmup_cosine_lr(self.last_epoch, base, *schedule) for base in self.base_lrs]
+        rates: list[Any] = []
+        for base in self.base_lrs:
+            rates.append(warmup_cosine_lr(self.last_epoch, float(base), *schedule))
         for index in self.unscheduled:
             rates[index] = self.base_lrs[index]
         return rates

@@ -9,16 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import stored_images
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods.base import BaseMethod
 from torch import nn
 from views import augmentations
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,7 +160,7 @@ def view():
 @pytest.fixture
 def raw_config(image_folder, view, tmp_path):
     """A pretraining configuration as a user writes it, before parsing."""
-    host.BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
+    BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
 
     def make(method="mocov3", *overrides):
         settings = {
@@ -205,7 +207,7 @@ def raw_config(image_folder, view, tmp_path):
 @pytest.fixture
 def config(raw_config):
     """A parsed pretraining configuration."""
-    return lambda *args: host.parse_pretrain_cfg(raw_config(*args))
+    return lambda *args: parse_pretrain_cfg(raw_config(*args))
 
 
 @pytest.fixture
@@ -225,7 +227,7 @@ def trainer(tmp_path):
     """A real trainer that prints nothing."""
 
     def make(cfg, callbacks=(), **settings):
-        return host.pl.Trainer(
+        return pl.Trainer(
             **{
                 "accelerator": "cpu",
                 "devices": cfg.devices,

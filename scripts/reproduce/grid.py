@@ -147,7 +147,7 @@ def _run_cell(cell: Cell, seed: int, targets: Sequence[str], study: Study, title
     import torch
 
     from reproduce import methods
-    from solo_margins.host.detect import versions
+    from solo_margins.versions import versions
 
     methods.install()
     torch.set_num_threads(1)

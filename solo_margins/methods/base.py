@@ -253,8 +253,9 @@ class TeacherUpdater(MomentumUpdater):
     @torch.no_grad()
     def update(self, online_net: nn.Module, momentum_net: nn.Module) -> None:
         """Move the weights of a momentum network towards those of the student."""
-        weights, targets = [*momentum_net.parameters()], [*online_net.parameters()]
-        torch._foreach_lerp_(weights, targets, 1 - self.cur_tau)
+        teacher: list[Tensor] = list(momentum_net.parameters())
+        student: list[Tensor] = list(online_net.parameters())
+        torch._foreach_lerp_(teacher, student, 1 - self.cur_tau)
 
 
 class OneDirection(MarginMomentumMethod):

@@ -33,7 +33,8 @@ class NNBYOLCurv(MarginMomentumMethod, NNBYOL):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = BaseMomentumMethod.training_step(self, batch, batch_idx)
-        neighbours = self.neighbours(*out["momentum_z"], batch[-1])
+        z1, z2 = out["momentum_z"]
+        neighbours = self.neighbours(z1, z2, batch[-1])
         loss = sum(
             byol_curv_loss_func(prediction, neighbour, self.margins)
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)

@@ -36,7 +36,8 @@ class NNCLRMargin(MarginMethod, NNCLR):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = BaseMethod.training_step(self, batch, batch_idx)
-        neighbours = self.neighbours(*out["z"], batch[-1])
+        z1, z2 = out["z"]
+        neighbours = self.neighbours(z1, z2, batch[-1])
         losses = [
             nnclr_margin_loss_func(
                 neighbour, prediction, self.temperature, self.margins, **self.negatives.weights

@@ -32,7 +32,8 @@ class NNSiamCurv(MarginMethod, NNSiam):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = BaseMethod.training_step(self, batch, batch_idx)
-        neighbours = self.neighbours(*out["z"], batch[-1])
+        z1, z2 = out["z"]
+        neighbours = self.neighbours(z1, z2, batch[-1])
         loss = sum(
             simsiam_curv_loss_func(prediction, neighbour, self.margins) / 2
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)

@@ -131,7 +131,7 @@ def choose_run(cfg: DictConfig) -> Run:
         if fault is not None:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
     # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
-    leads = not is_helper_process() and pl.utilities.rank_zero_only.rank == 0
+    leads = not is_helper_process() and getattr(pl.utilities.rank_zero_only, "rank", 0) == 0
     writers = ("checkpoint.enabled", "loggers.tensorboard", "wandb.enabled", "lens.enabled")
     writes = leads and (setting(cfg, "loggers.csv", True) or any(setting(cfg, w) for w in writers))
     run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_only
+import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import results
@@ -55,7 +55,7 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
         cfg.result_id = planned.id
     began = time.perf_counter()
     result = run(cfg)
-    if rank_zero_only.rank == 0:
+    if getattr(pl.utilities.rank_zero_only, "rank", 0) == 0:
         left = {name: getattr(result, name) for name in ("folder", "checkpoint", "resumed_from")}
         record = replace(
             planned,

@@ -5,8 +5,10 @@ import signal
 
 import pytest
 import torch
+from solo.methods import METHODS
+from solo.methods.mocov3 import MoCoV3
 
-from solo_margins import cli, host, training
+from solo_margins import cli, training
 
 BATCHES = 4
 
@@ -16,10 +18,10 @@ def interrupting(monkeypatch):
     """Let MoCo v3 send SIGINT to its own process in a step of one of its hooks."""
 
     def arrange(hook, when, times=1, number=signal.SIGINT):
-        class Interrupting(host.MoCoV3):
+        class Interrupting(MoCoV3):
             pass
 
-        original = getattr(host.MoCoV3, hook)
+        original = getattr(MoCoV3, hook)
 
         def interrupted(self, *args, **kwargs):
             if not self.trainer.sanity_checking and when(self.trainer):
@@ -28,8 +30,8 @@ def interrupting(monkeypatch):
             return original(self, *args, **kwargs)
 
         setattr(Interrupting, hook, interrupted)
-        monkeypatch.setitem(host.METHODS, "mocov3", Interrupting)
-        return lambda: monkeypatch.setitem(host.METHODS, "mocov3", host.MoCoV3)
+        monkeypatch.setitem(METHODS, "mocov3", Interrupting)
+        return lambda: monkeypatch.setitem(METHODS, "mocov3", MoCoV3)
 
     return arrange
 

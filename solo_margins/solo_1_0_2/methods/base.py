@@ -139,7 +139,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def on_validation_epoch_end(self) -> None:
         """Log the means over the validation set, batches weighted by their size."""
-        super().validation_epoch_end(self.validation_step_outputs)  # type: ignore[misc]
+        super().validation_epoch_end(self.validation_step_outputs)
         self.validation_step_outputs.clear()
 
     def base_training_step(self, X: Tensor, targets: Tensor) -> Any:

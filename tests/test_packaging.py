@@ -19,9 +19,8 @@ from documented import blocks
 from packaging.requirements import Requirement
 
 import solo_margins
-from solo_margins import host
-from solo_margins.host.detect import host_folder
 from solo_margins.lens import records
+from solo_margins.versions import form, host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -282,7 +281,7 @@ def test_the_wheel_with_the_extra_trains_without_a_checkout(wheel, python, tmp_p
     requirements = message_from_bytes(described(wheel, "METADATA")).get_all("Requires-Dist")
     executable = bare_environment(tmp_path / "env", requirements, extra="train")
     install_from_nothing(executable, f"{wheel}[train]", tmp_path)
-    if host.FORM == "pypi":  # as pip install --no-deps solo-learn==1.0.2 does
+    if form() == "pypi":  # as pip install --no-deps solo-learn==1.0.2 does
         [own] = (tmp_path / "env").glob("lib/python*/site-packages")
         (own / "solo").symlink_to(host_folder())
     (tmp_path / "pretrain.py").write_text(shown_python("docs/installation.md", "run_cli"))
@@ -293,7 +292,7 @@ def test_the_wheel_with_the_extra_trains_without_a_checkout(wheel, python, tmp_p
         "scheduler.warmup_epochs=0",
         executable=executable,
         env={
-            **clean({"PYTHONPATH": "" if host.FORM == "pypi" else str(checkout())}),
+            **clean({"PYTHONPATH": "" if form() == "pypi" else str(checkout())}),
             "SOLO_MARGINS_CACHE": str(tmp_path / "cache"),
         },
     )

@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from host_internals import accuracy_at_k, only_on_the_release
 
-from solo_margins import host
+from solo_margins.methods.online_knn import OnlineKNN
 
 
 def naive_knn(train, train_labels, test, test_labels, k, distance, temperature=0.07, eps=1e-5):
@@ -39,9 +38,7 @@ def test_accuracy_is_that_of_the_vote(distance, matrix_size):
     # Class 4 is missing from the validation labels, and ten images have no label.
     train_labels, test_labels = torch.arange(40) % 10 - 5, torch.tensor([0, 1, 3] * 5)
     train_labels[train_labels < 0] = -1
-    knn = host.WeightedKNNClassifier(
-        k=6, distance_fx=distance, max_distance_matrix_size=matrix_size
-    )
+    knn = OnlineKNN(k=6, distance=distance, largest_matrix=matrix_size)
     for part in range(4):
         rows = slice(10 * part, 10 * part + 10)
         assert knn(train_features=train[rows], train_targets=train_labels[rows]) is None
@@ -65,7 +62,7 @@ def test_cold_votes_are_those_of_the_nearest(temperature):
     labels = torch.where(torch.arange(100) % 7 == 0, (labels + 1) % 5, labels)
     nearest = torch.arange(0, 100, 2)
     test = train[nearest] + 1e-3 * torch.randn(50, 8)
-    knn = host.WeightedKNNClassifier(k=80, T=temperature, distance_fx="cosine")
+    knn = OnlineKNN(k=80, temperature=temperature)
     knn(train_features=train, train_targets=labels)
     knn(test_features=test, test_targets=labels[nearest])
     expected = naive_knn(train, labels, test, labels[nearest], 80, "cosine", temperature)
@@ -73,16 +70,21 @@ def test_cold_votes_are_those_of_the_nearest(temperature):
     assert knn.compute()[0] == pytest.approx(expected[0])
 
 
-@only_on_the_release
 def test_without_features_there_is_no_accuracy():
-    knn = host.WeightedKNNClassifier(k=3)
+    knn = OnlineKNN(k=3)
     knn(test_features=torch.randn(2, 3), test_targets=torch.tensor([0, 1]))
     assert tuple(knn.compute()) == (-1, -1)
 
 
-@only_on_the_release
-def test_accuracy_at_k_stops_at_the_number_of_classes():
-    logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
-    top1, top5 = accuracy_at_k(logits, torch.tensor([0, 1, 2, 2]), top_k=(1, 5))
-    assert (top1.item(), top5.item()) == (50, 100)
-    assert accuracy_at_k(logits, torch.tensor([0, 1, 2, 2]), (2,))[0].item() == 75
+def test_images_without_a_label_neither_vote_nor_count():
+    north, east = [0.0, 1.0], [1.0, 0.0]
+    knn = OnlineKNN(k=3)
+    features = torch.tensor([north, north, east])
+    knn(train_features=features, train_targets=torch.tensor([-1, -1, 1]))
+    knn(test_features=torch.tensor([north, north]), test_targets=torch.tensor([1, -1]))
+    assert knn.compute()[0] == pytest.approx(100)
+
+
+def test_an_unknown_distance_is_refused():
+    with pytest.raises(ValueError, match="distance"):
+        OnlineKNN(distance="manhattan")

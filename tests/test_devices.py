@@ -1,10 +1,15 @@
-"""Networks that crash in channels-last memory on a CPU keep contiguous memory there."""
+"""Settings of devices, and networks that crash in channels-last memory on a CPU."""
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
-from solo.methods import BYOL, BaseMethod, LinearModel
+from solo.methods import METHODS
+from solo.methods.base import BaseMethod
 from torch import nn
+
+from solo_margins.devices import complete_trainer_settings
+from solo_margins.methods.linear import LinearClassifier
 
 
 class Network(nn.Module):
@@ -29,7 +34,7 @@ def layout(tensor):
 
 def configuration(accelerator, **kwargs):
     cfg = {
-        "method": "byol",
+        "method": "byol_curv",
         "backbone": {"name": "narrow", "kwargs": kwargs},
         "method_kwargs": {"proj_hidden_dim": 8, "proj_output_dim": 8, "pred_hidden_dim": 8},
         "momentum": {"base_tau": 0.9, "final_tau": 1.0, "classifier": False},
@@ -44,16 +49,18 @@ def configuration(accelerator, **kwargs):
         "scheduler": {"name": "none"},
         "max_epochs": 1,
     }
-    return OmegaConf.create({**cfg, **({"accelerator": accelerator} if accelerator else {})})
+    if accelerator:
+        cfg["accelerator"] = accelerator
+    return OmegaConf.create(cfg)
 
 
 def layouts(kind, cfg):
     """Build a model as solo-learn's programs do; return the memory of weights and of images."""
     if kind == "pretraining":
-        model = BYOL(cfg)
+        model = METHODS["byol_curv"](cfg)
     else:
         backbone = Network(**cfg.backbone.kwargs)
-        model = LinearModel(backbone, loss_func=None, mixup_func=None, cfg=cfg)
+        model = LinearClassifier(backbone, loss_func=None, mixup_func=None, cfg=cfg)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
     images = torch.rand(4, 3, 8, 8)
@@ -94,3 +101,37 @@ def test_without_a_choice_it_is_a_cpu_where_there_is_no_gpu(accelerator):
     has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
     expected = {"channels last" if has_gpu else "contiguous"}
     assert layouts("pretraining", configuration(accelerator)) == expected
+
+
+def settings(**given):
+    return complete_trainer_settings(OmegaConf.create(given))
+
+
+@pytest.mark.parametrize(
+    ("devices", "processes"), [([0], 1), ([0, 1], 2), ("1", 1), (1, 1), (2, 2), (None, 1)]
+)
+def test_on_a_cpu_devices_are_a_text_as_long_as_their_number(devices, processes):
+    cfg = settings(devices=devices, accelerator="cpu")
+    # solo-learn scales learning rates by the length.
+    assert len(cfg.devices) == processes
+    trainer = Trainer(
+        accelerator=cfg.accelerator,
+        devices=cfg.devices,
+        strategy=cfg.strategy,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    assert trainer.num_devices == processes
+
+
+@pytest.mark.parametrize("devices", [8, "8", "0,1,2,3,4,5,6,7"])
+def test_a_number_of_gpus_is_a_list_of_them(devices):
+    cfg = settings(devices=devices, accelerator="gpu", strategy="ddp")
+    assert (cfg.devices, cfg.strategy) == (list(range(8)), "ddp")
+
+
+def test_devices_that_are_no_number_are_refused():
+    with pytest.raises(ValueError, match="devices"):
+        settings(devices="many", accelerator="cpu")

@@ -5,14 +5,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from solo.methods import METHODS
+from solo.methods.base import BaseMethod
 
-from solo_margins import host, registry
-from solo_margins.host.detect import host_folder
+from solo_margins import registry
+from solo_margins.methods.linear import LinearClassifier
+from solo_margins.methods.online_knn import OnlineKNN
+from solo_margins.versions import form, host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 # Release 1.0.2 is adapted for these alone.
 ON_THE_RELEASE = {"mocov3_margin", "simclr_margin", "byol_curv"}
-AVAILABLE = set(registry.OUR_METHODS) if host.FORM == "main" else ON_THE_RELEASE
+AVAILABLE = set(registry.OUR_METHODS) if form() == "main" else ON_THE_RELEASE
 ONLY_ON_MAIN = {"gather", "use_classification_transforms"}
 HEAVY = ("torch", "solo", "lightning", "pytorch_lightning", "hydra", "omegaconf", "timm")
 
@@ -28,9 +32,9 @@ def test_importing_the_package_imports_nothing_heavy(answer):
 def test_the_version_is_found_without_importing_it(answer):
     version, loaded = answer(
         "import json, sys; from solo_margins import host;"
-        "print(json.dumps([host.FORM, 'solo' in sys.modules]))"
+        "print(json.dumps([form(), 'solo' in sys.modules]))"
     )
-    assert version == host.FORM
+    assert version == form()
     assert not loaded
 
 
@@ -56,7 +60,7 @@ def forget():
 
 
 def test_the_package_registers_in_the_hosts_own_table_before_and_after_it(answer):
-    if host.FORM == "pypi":
+    if form() == "pypi":
         # The release cannot be imported without us.
         found = answer(f"{IMPORTS}\nprint(json.dumps(ours_first()))")
     else:
@@ -79,10 +83,10 @@ def test_importing_a_method_registers_all_of_them(answer):
 
 
 def test_a_second_registration_changes_nothing():
-    before = dict(host.METHODS)
+    before = dict(METHODS)
     registry.register()
     registry.register_when_host_loads()
-    assert dict(host.METHODS) == before
+    assert dict(METHODS) == before
     for name in AVAILABLE:
         target = registry.OUR_METHODS[name]
         method = before[name].load()
@@ -93,18 +97,18 @@ def test_a_foreign_method_of_our_name_is_an_error(monkeypatch):
     class Stranger:
         pass
 
-    monkeypatch.setitem(host.METHODS, "byol_curv", Stranger)
+    monkeypatch.setitem(METHODS, "byol_curv", Stranger)
     with pytest.raises(registry.MethodNameClashError, match=r"'byol_curv'.*Stranger"):
         registry.register()
-    assert host.METHODS["byol_curv"] is Stranger
+    assert METHODS["byol_curv"] is Stranger
 
 
 def test_after_a_clash_of_names_every_access_fails(monkeypatch):
-    monkeypatch.setitem(host.METHODS, "byol_curv", type("Stranger", (), {}))
+    monkeypatch.setitem(METHODS, "byol_curv", type("Stranger", (), {}))
     monkeypatch.setattr(host, "_interface", None)
     for _ in range(2):
         with pytest.raises(registry.MethodNameClashError, match=r"'byol_curv'.*Stranger"):
-            host.METHODS  # noqa: B018
+            METHODS  # noqa: B018
 
 
 def test_registration_can_be_switched_off(answer):
@@ -126,9 +130,7 @@ def isolated(python, code, *folders):
 def test_without_a_host_one_sentence_says_how_to_install_one(python):
     message = isolated(
         python,
-        "from solo_margins import host\n"
-        "try: host.METHODS\n"
-        "except ImportError as error: print(error)",
+        "from solo_margins import host\ntry: METHODS\nexcept ImportError as error: print(error)",
         ROOT,
     )
     assert "pip install --no-deps solo-learn==1.0.2" in message
@@ -140,9 +142,7 @@ def test_without_packages_for_training_one_sentence_names_the_extra(python, tmp_
     (tmp_path / "solo").symlink_to(host_folder())
     message = isolated(
         python,
-        "from solo_margins import host\n"
-        "try: host.METHODS\n"
-        "except ImportError as error: print(error)",
+        "from solo_margins import host\ntry: METHODS\nexcept ImportError as error: print(error)",
         ROOT,
         tmp_path,
     )
@@ -159,7 +159,7 @@ def test_a_foreign_package_called_solo_is_left_alone_and_named(python, tmp_path)
         "import solo_margins, solo\n"
         "assert solo.answer == 42\n"
         "from solo_margins import host\n"
-        "try: host.METHODS\n"
+        "try: METHODS\n"
         "except host.HostNotFoundError as error: print(error)",
         tmp_path,
         ROOT,
@@ -175,20 +175,20 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.parametrize("name", host.INTERFACE)
 def test_every_name_of_the_interface_is_there(name):
-    if name in ONLY_ON_MAIN and host.FORM == "pypi":
+    if name in ONLY_ON_MAIN and form() == "pypi":
         pytest.skip("of solo-learn's repository alone")
     if name == "build_transform_pipeline_dali":
         pytest.importorskip("nvidia.dali")
     assert getattr(host, name) is not None
 
 
-@pytest.mark.skipif(host.FORM != "main", reason="the release is adapted, not repaired")
+@pytest.mark.skipif(form() != "main", reason="the release is adapted, not repaired")
 def test_repairs_are_idempotent():
     from solo_margins.host import changes, repairs
 
     def state():
         places = [change.place() for repair in repairs.load() for change in repair.changes]
-        return [getattr(*place) for place in places] + [host.WeightedKNNClassifier.__bases__]
+        return [getattr(*place) for place in places] + [OnlineKNN.__bases__]
 
     before = state()
     changes.apply(repairs.load())
@@ -196,14 +196,14 @@ def test_repairs_are_idempotent():
 
 
 def test_callbacks_come_in_once():
-    before = [model.configure_callbacks for model in (host.BaseMethod, host.LinearModel)]
+    before = [model.configure_callbacks for model in (BaseMethod, LinearClassifier)]
     registry.register()
-    assert before == [model.configure_callbacks for model in (host.BaseMethod, host.LinearModel)]
+    assert before == [model.configure_callbacks for model in (BaseMethod, LinearClassifier)]
 
 
 QUICK = """
 import gc, json, sys
-from solo_margins.host.detect import quick_imports
+from solo_margins.versions import quick_imports
 
 {before}
 frozen = gc.get_freeze_count()  # Python 3.12 begins with some

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from solo.utils.lr_scheduler import LinearWarmupCosineAnnealingLR
+
+from solo_margins.learning_rates import WarmupCosineLR
 
 BASES = (1.0, 0.1)
 
@@ -12,9 +13,7 @@ BASES = (1.0, 0.1)
 def scheduled(warmup, total, first, last=0.001):
     groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": base} for base in BASES]
     optimizer = torch.optim.SGD(groups, lr=1.0)
-    scheduler = LinearWarmupCosineAnnealingLR(
-        optimizer, warmup, total, warmup_start_lr=first, eta_min=last
-    )
+    scheduler = WarmupCosineLR(optimizer, warmup, total, warmup_start_lr=first, eta_min=last)
     for step in range(total + 1):
         yield step, [group["lr"] for group in optimizer.param_groups]
         optimizer.step()
@@ -30,8 +29,7 @@ def closed_form(step, base, warmup, total, first, last=0.001):
 
 @pytest.mark.parametrize(("warmup", "total"), [(0, 8), (1, 8), (3, 12), (5, 6)])
 def test_every_group_follows_the_closed_form(warmup, total):
-    # Without a warm-up solo-learn gives the base rate as the first one.
-    first = 0.01 if warmup else 1.0
+    first = 0.01
     for step, rates in scheduled(warmup, total, first):
         expected = [closed_form(step, base, warmup, total, first) for base in BASES]
         assert rates == pytest.approx(expected), step
