@@ -191,7 +191,8 @@ def raw_config(image_folder, view, tmp_path):
             "scheduler": {"name": "warmup_cosine", "warmup_epochs": 1},
             "checkpoint": {"enabled": True, "dir": str(tmp_path / "runs")},
             "max_epochs": 2,
-            "devices": [0],
+            "devices": "1",
+            "strategy": "auto",
             "accelerator": "cpu",
             "performance": {"disable_channel_last": True},
         }
