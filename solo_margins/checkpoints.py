@@ -6,6 +6,7 @@ Nothing that a file holds is ever executed.
 import contextlib
 import json
 import logging
+import math
 import os
 import pickle
 import re
@@ -18,11 +19,18 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.same_run import are_the_same_run
+from solo_margins.files import complete_file
+from solo_margins.same_run import are_the_same_run, defining_settings
 
 # Ends the name of the checkpoint before the newest, after .ckpt.
 PREVIOUS = ".previous"
 ENDINGS = (".ckpt", ".pth", ".pt")
+# The setting that makes a run a probe.
+BACKBONE = "pretrained_feature_extractor"
+# Where a checkpoint holds the defining settings of its run.
+SETTINGS = "solo_margins_settings"
+# How args.json spells numbers that JSON does not have: as YAML does.
+WORDS_OF_NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 
 log = logging.getLogger("solo_margins.checkpoints")
 
@@ -56,7 +64,66 @@ def read_settings(checkpoint: str | Path) -> DictConfig | None:
         ) from None
     if not isinstance(settings, dict):
         raise ValueError(f"{file} should hold the settings of a run, but is not a JSON object.")
-    return OmegaConf.create(settings)
+    return OmegaConf.create(_with_numbers(settings))
+
+
+def write_settings(file: Path, settings: Any) -> None:
+    """Write the configuration of a run as strict JSON, which has no infinity: that is ``".inf"``.
+
+    :func:`read_settings` returns it as it was.
+    """
+    text = json.dumps(
+        _with_words(settings), allow_nan=False, default=lambda _: "<not serializable>"
+    )
+    with complete_file(file) as unfinished:
+        unfinished.write_text(text)
+
+
+def _with_words(value: Any) -> Any:
+    """Return settings with words for the numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _with_words(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_words(item) for item in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return ".nan"
+    return ".inf" if value > 0 else "-.inf"
+
+
+def _with_numbers(value: Any) -> Any:
+    """Return settings with numbers for the words that :func:`write_settings` wrote."""
+    if isinstance(value, dict):
+        return {key: _with_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(item) for item in value]
+    return WORDS_OF_NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def settings_of_run(cfg: DictConfig) -> dict[str, Any]:
+    """Return the settings that define the run of a configuration, and the backbone of a probe."""
+    content: Any = OmegaConf.to_container(cfg, resolve=True)
+    settings = defining_settings(content)
+    # Its path does not define a probe, but the weights that are trained on are another's.
+    backbone = content.get(BACKBONE)
+    return settings if backbone is None else {**settings, BACKBONE: os.path.abspath(backbone)}
+
+
+def settings_in(checkpoint: Path, content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what :func:`settings_of_run` returned for the run that wrote a checkpoint.
+
+    None where neither the checkpoint nor an ``args.json`` beside it says so.
+
+    Args:
+        checkpoint: its path.
+        content: what it holds.
+    """
+    settings: dict[str, Any] | None = content.get(SETTINGS)
+    if settings is None:
+        args = read_settings(checkpoint)
+        settings = None if args is None else settings_of_run(args)
+    return settings
 
 
 def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:

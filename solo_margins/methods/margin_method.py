@@ -8,7 +8,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from solo_margins import host
+from solo_margins import checkpoints, host
 from solo_margins.config import known_settings, read, setting, write
 from solo_margins.lens.settings import LensSettings
 from solo_margins.losses import Margins
@@ -17,10 +17,20 @@ from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.settings import MarginSettings, Polarization
+from solo_margins.same_run import changed_settings, refuse_changes
 
 # Recipes for a data set configure the heads of every method, so all methods accept these.
 HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
 SHARED_SETTINGS = (*HEADS, "margins", "schedules", "polarization")
+
+# What must be the same where a run goes on from a checkpoint, whichever program resumes it.
+SETTINGS_OF_THE_LOSS = (
+    "seed",
+    "method_kwargs.margins",
+    "method_kwargs.negatives",
+    "method_kwargs.schedules",
+    "method_kwargs.polarization",
+)
 
 
 class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
@@ -95,6 +105,29 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             if group in known:
                 write(cfg, f"method_kwargs.{group}", content)
         return cfg
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what the checkpoint was trained with."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[checkpoints.SETTINGS] = checkpoints.settings_of_run(self.cfg)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to go on from a checkpoint with another loss or seed, in any program.
+
+        Raises:
+            ValueError: the settings differ, and ``resume_with_changes`` is not true.
+        """
+        super().on_load_checkpoint(checkpoint)
+        # Without a trainer, or in a validation, it is read for its weights alone.
+        is_resumed = self._trainer is not None and self.trainer.state.fn == "fit"
+        before = checkpoint.get(checkpoints.SETTINGS)
+        if not is_resumed or before is None or setting(self.cfg, "resume_with_changes", False):
+            return
+        changes = changed_settings(before, checkpoints.settings_of_run(self.cfg))
+        of_the_loss = {
+            key: values for key, values in changes.items() if key.startswith(SETTINGS_OF_THE_LOSS)
+        }
+        refuse_changes(f"The checkpoint {self.trainer.ckpt_path}", of_the_loss)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
         """Set margins, temperature and polarization to their scheduled values."""
