@@ -26,6 +26,7 @@ from solo_margins.methods.run_check import settle_variant
 from solo_margins.methods.settings import MarginSettings
 from solo_margins.recipes import RECIPES
 from solo_margins.registry import OUR_METHODS
+from solo_margins.resolvers import data_workers
 from solo_margins.training.nonfinite import GuardSettings
 
 # Data sets that torchvision cannot download.
@@ -144,7 +145,7 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
         device_of(cfg)
     _fill(cfg, "name", setting(cfg, "method", "linear"))
-    _fill(cfg, "data.num_workers", 4)
+    _fill(cfg, "data.num_workers", data_workers(setting(cfg, "devices", 1)))
     _fill(cfg, "data.format", "image_folder")
     read(cfg, "lens", LensSettings)
     read(cfg, "numerics", GuardSettings)

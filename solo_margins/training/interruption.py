@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and Slurm's signal during a run: finish the step, save, stop."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -124,7 +125,8 @@ class InterruptGuard(pl.Callback):
         if trainer.is_global_zero:
             if self.signal == signal.SIGUSR1:
                 sentence = f"{sentence} {_requeue()}"
-            # A progress bar has not ended its line.
+            _end_progress_bar(trainer)
+            # Another bar than that may not have ended its line.
             print(f"\n{sentence}", file=sys.stderr, flush=True)
         return TrainingInterrupted(sentence, checkpoint, self.signal or signal.SIGINT)
 
@@ -137,6 +139,16 @@ class InterruptGuard(pl.Callback):
         progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress
         for counts in (progress.total, progress.current):
             counts.ready = counts.started = counts.processed = counts.completed
+
+
+def _end_progress_bar(trainer: Any) -> None:
+    """Let the progress bar draw itself for the last time, lest it does so below the last line."""
+    bar = trainer.progress_bar_callback
+    if isinstance(bar, pl.callbacks.TQDMProgressBar):
+        for name in ("train_progress_bar", "val_progress_bar"):
+            # Lightning raises it where a bar was not made yet.
+            with contextlib.suppress(TypeError):
+                getattr(bar, name).close()
 
 
 def _change_to_continue(cfg: DictConfig, checkpoint: Path) -> str:
