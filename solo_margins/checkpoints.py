@@ -1,6 +1,7 @@
 """Checkpoints: which file a path means, whether it is whole, what it was trained with, its content.
 
-Nothing that a file holds is ever executed.
+Nothing that a file holds is executed by these functions, and so by no program of this package. Whether
+solo-learn's own programs execute it, is decided by the installed torch and Lightning.
 """
 
 import contextlib
