@@ -1,7 +1,7 @@
 """Checkpoints: which file a path means, whether it is whole, what it was trained with, its content.
 
-Nothing that a file holds is executed by these functions, and so by no program of this package. Whether
-solo-learn's own programs execute it, is decided by the installed torch and Lightning.
+Nothing that a file holds is executed by these functions, and so by no program of this package. The
+installed torch and Lightning decide whether solo-learn's own programs execute it.
 """
 
 import contextlib

@@ -196,7 +196,9 @@ def held_alone(path: Path) -> Iterator[str | None]:
             os.write(file, f"process {os.getpid()} on {platform.node()}".encode())
         yield None
     finally:
-        path.unlink(missing_ok=True)
+        # The disk may have become read-only; what counts is the lock, not the file.
+        with contextlib.suppress(OSError):
+            path.unlink()
         os.close(file)
 
 
