@@ -21,15 +21,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.files import complete_file
-from solo_margins.same_run import are_the_same_run, defining_settings
+from solo_margins.same_run import (
+    SETTINGS_IN_CHECKPOINT,
+    are_the_same_run,
+    compared_settings,
+)
 
 # Ends the name of the checkpoint before the newest, after .ckpt.
 PREVIOUS = ".previous"
 ENDINGS = (".ckpt", ".pth", ".pt")
-# The setting that makes a run a probe.
-BACKBONE = "pretrained_feature_extractor"
-# Where a checkpoint holds the defining settings of its run.
-SETTINGS = "solo_margins_settings"
 # How args.json spells numbers that JSON does not have: as YAML does.
 WORDS_OF_NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 
@@ -102,17 +102,8 @@ def _with_numbers(value: Any) -> Any:
     return WORDS_OF_NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
-def settings_of_run(cfg: DictConfig) -> dict[str, Any]:
-    """Return the settings that define the run of a configuration, and the backbone of a probe."""
-    content: Any = OmegaConf.to_container(cfg, resolve=True)
-    settings = defining_settings(content)
-    # Its path does not define a probe, but the weights that are trained on are another's.
-    backbone = content.get(BACKBONE)
-    return settings if backbone is None else {**settings, BACKBONE: os.path.abspath(backbone)}
-
-
 def settings_in(checkpoint: Path, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what :func:`settings_of_run` returned for the run that wrote a checkpoint.
+    """Return the :func:`solo_margins.same_run.compared_settings` of the run of a checkpoint.
 
     None where neither the checkpoint nor an ``args.json`` beside it says so.
 
@@ -120,11 +111,14 @@ def settings_in(checkpoint: Path, content: dict[str, Any]) -> dict[str, Any] | N
         checkpoint: its path.
         content: what it holds.
     """
-    settings: dict[str, Any] | None = content.get(SETTINGS)
-    if settings is None:
-        args = read_settings(checkpoint)
-        settings = None if args is None else settings_of_run(args)
-    return settings
+    settings: dict[str, Any] | None = content.get(SETTINGS_IN_CHECKPOINT)
+    if settings is not None:
+        return settings
+    args = read_settings(checkpoint)
+    if args is None:
+        return None
+    plain: Any = OmegaConf.to_container(args, resolve=True)
+    return compared_settings(plain)
 
 
 def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:

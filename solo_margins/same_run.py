@@ -6,6 +6,7 @@ Results, auto-resume and checkpoints all use this definition. It needs neither t
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,10 @@ ONE_IS_NOT_ALL = ("limit_train_batches", "limit_val_batches", "overfit_batches")
 
 LARGEST_EXACT_INTEGER = 2**53  # of a float
 
+# The setting that names what a probe is trained on.
+BACKBONE = "pretrained_feature_extractor"
+# Where a checkpoint holds the settings that it is compared by.
+SETTINGS_IN_CHECKPOINT = "solo_margins_settings"
 # The setting that says which checkpoint a run was continued from, where that of another run was.
 # Nobody sets it: the run finds it out. It defines the run.
 CONTINUED_FROM = "continued_from"
@@ -74,6 +79,10 @@ def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+class OtherRun(ValueError):
+    """A checkpoint was trained with other settings; the message is one sentence for the user."""
+
+
 def are_the_same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Tell whether two resolved configurations describe one run, which may be continued.
 
@@ -83,6 +92,20 @@ def are_the_same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in keys) and (
         defining_settings(one) == defining_settings(other)
     )
+
+
+def compared_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings by which a run and a checkpoint to go on from are compared.
+
+    Args:
+        configuration: resolved, as plain dictionaries and lists.
+    """
+    settings = defining_settings(configuration)
+    backbone = configuration.get(BACKBONE)
+    if backbone is not None:
+        # Its path does not define a probe, but a checkpoint holds the weights of one backbone.
+        settings[BACKBONE] = os.path.abspath(backbone)
+    return settings
 
 
 def changed_settings(before: Any, now: Any, key: str = "") -> dict[str, tuple[Any, Any]]:
@@ -113,7 +136,9 @@ def changed_settings(before: Any, now: Any, key: str = "") -> dict[str, tuple[An
 
 
 def refuse_changes(checkpoint: object, changes: Mapping[str, tuple[Any, Any]]) -> None:
-    """Raise ``ValueError`` if a checkpoint was trained with other settings; longer training may be.
+    """Raise :class:`OtherRun` if a checkpoint was trained with other settings.
+
+    Longer training is allowed.
 
     Args:
         checkpoint: how the error names it.
@@ -126,7 +151,7 @@ def refuse_changes(checkpoint: object, changes: Mapping[str, tuple[Any, Any]]) -
     listed = "; ".join(named[:NAMED_CHANGES])
     if len(named) > NAMED_CHANGES:
         listed += f"; and {len(named) - NAMED_CHANGES} more"
-    raise ValueError(
+    raise OtherRun(
         f"{checkpoint} was trained with other settings than this run ({listed}): use its settings, "
         "start without it, or set resume_with_changes=true, which is recorded as another run."
     )

@@ -10,12 +10,18 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import checkpoints
 from solo_margins.config import setting, write
 from solo_margins.losses.checks import require_flag
-from solo_margins.same_run import CONTINUED_FROM, changes_of_run, continuation, refuse_changes
+from solo_margins.same_run import (
+    CONTINUED_FROM,
+    changes_of_run,
+    compared_settings,
+    continuation,
+    refuse_changes,
+)
 
 
 def note_continuation(
@@ -30,12 +36,13 @@ def note_continuation(
         content: what it holds.
 
     Raises:
-        ValueError: the checkpoint was trained with other settings, and ``resume_with_changes`` is
-            not true.
+        ValueError: the checkpoint was trained with other settings, or nothing says with which, and
+            ``resume_with_changes`` is not true.
     """
     intended = require_flag("resume_with_changes", setting(cfg, "resume_with_changes", False))
     before = checkpoints.settings_in(checkpoint, content)
-    now = checkpoints.settings_of_run(completed)
+    plain: Any = OmegaConf.to_container(completed, resolve=True)
+    now = compared_settings(plain)
     if before is not None:
         if not intended:
             refuse_changes(checkpoint, changes_of_run(before, now))

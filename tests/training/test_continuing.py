@@ -9,7 +9,7 @@ import results_table
 import torch
 
 from solo_margins import host, results, training
-from solo_margins.checkpoints import SETTINGS
+from solo_margins.same_run import SETTINGS_IN_CHECKPOINT
 
 BATCHES = 4
 SCALE = "method_kwargs.margins.positive_scale"
@@ -50,7 +50,7 @@ def interrupt_at(monkeypatch):
 def without_settings(checkpoint):
     """Let a checkpoint be one that was saved before checkpoints knew their settings."""
     content = torch.load(checkpoint, weights_only=True)
-    del content[SETTINGS]
+    del content[SETTINGS_IN_CHECKPOINT]
     torch.save(content, checkpoint)
 
 
