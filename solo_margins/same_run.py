@@ -42,7 +42,7 @@ LARGEST_EXACT_INTEGER = 2**53  # of a float
 # The setting that names what a probe is trained on.
 BACKBONE = "pretrained_feature_extractor"
 # Where a checkpoint holds the settings that it is compared by.
-SETTINGS_IN_CHECKPOINT = "solo_margins_settings"
+SETTINGS_IN_CHECKPOINT = "settings_of_run"
 # The setting that says which checkpoint a run was continued from, where that of another run was.
 # Nobody sets it: the run finds it out. It defines the run.
 CONTINUED_FROM = "continued_from"
