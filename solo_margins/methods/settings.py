@@ -231,20 +231,20 @@ class MarginSettings:
         """
         margins, polarization, negatives = self.margins, self.polarization, self.negatives
         if math.isinf(margins.curvature) and "curvature" not in self.schedules:
-            _refuse_changed("margins", margins, ("curve",), "a finite margins.curvature")
+            _refuse_changed("margins", margins, ("curve",), "a finite curvature")
         if margins.attenuation == 0.0 and "attenuation" not in self.schedules:
-            reader = "margins.attenuation above 0"
+            reader = "attenuation above 0"
             _refuse_changed("margins", margins, ("attenuation_type",), reader)
         if margins.angular == 0.0 and "angular" not in self.schedules:
-            _refuse_changed("margins", margins, ("beyond_pi",), "margins.angular above 0")
+            _refuse_changed("margins", margins, ("beyond_pi",), "angular above 0")
         if polarization.weight == 0.0 and "polarization_weight" not in self.schedules:
-            reader = "polarization.weight above 0"
+            reader = "weight above 0"
             _refuse_changed("polarization", polarization, ("lower", "upper"), reader)
         if negatives.kind == "standard":
-            reader = "negatives.kind=debiased or hard"
+            reader = "kind=debiased or kind=hard"
             _refuse_changed("negatives", negatives, ("tau_plus",), reader)
         if negatives.kind != "hard":
-            _refuse_changed("negatives", negatives, ("beta",), "negatives.kind=hard")
+            _refuse_changed("negatives", negatives, ("beta",), "kind=hard")
 
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""
@@ -266,6 +266,6 @@ def _refuse_changed(group: str, settings: Any, names: tuple[str, ...], reader: s
         value = getattr(settings, name)
         if value != getattr(defaults, name):
             raise ValueError(
-                f"method_kwargs.{group}.{name}={value} has no effect here, because only "
-                f"method_kwargs.{reader} reads it: set that as well, or leave {name} out"
+                f"method_kwargs.{group}.{name}={value} has no effect without {reader}: set that "
+                f"in method_kwargs.{group} as well, or leave {name} out"
             )

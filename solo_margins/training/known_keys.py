@@ -180,21 +180,22 @@ def _refuse_unknown_method_settings(cfg: DictConfig, method: str) -> None:
     known = method_settings(method)
     if known is None:
         return
-    if method in METHOD_SETTINGS:
-        known = [*known, *OFF_FOR_SOLO_LEARN]
-    _refuse_unknown_names(cfg, "method_kwargs", known, f"method_kwargs of method={method}")
+    accepted = [*known, *OFF_FOR_SOLO_LEARN] if method in METHOD_SETTINGS else known
+    for name in _names_in(cfg, "method_kwargs"):
+        if name not in accepted:
+            raise ValueError(unknown_setting(f"method_kwargs of method={method}", name, known))
 
 
 def _refuse_unknown_optimizer_settings(cfg: DictConfig) -> None:
-    if setting(cfg, "optimizer.name") not in OPTIMIZER_SETTINGS:
+    known = OPTIMIZER_SETTINGS.get(setting(cfg, "optimizer.name"))
+    if known is None:
         return
-    # Those of other optimizers are left out later, so that another optimizer can be chosen.
-    known = dict.fromkeys(name for names in OPTIMIZER_SETTINGS.values() for name in names)
-    _refuse_unknown_names(cfg, "optimizer.kwargs", list(known), "optimizer.kwargs")
+    for name in _names_in(cfg, "optimizer.kwargs"):
+        # Those of other optimizers are left out later, so that another optimizer can be chosen.
+        if not any(name in names for names in OPTIMIZER_SETTINGS.values()):
+            raise ValueError(unknown_setting("optimizer.kwargs", name, known))
 
 
-def _refuse_unknown_names(cfg: DictConfig, key: str, known: Collection[str], place: str) -> None:
+def _names_in(cfg: DictConfig, key: str) -> Collection[str]:
     group = OmegaConf.select(cfg, key, default=None)
-    for name in group if isinstance(group, DictConfig) else ():
-        if name not in known:
-            raise ValueError(unknown_setting(place, name, known))
+    return [str(name) for name in group] if isinstance(group, DictConfig) else []
