@@ -65,7 +65,7 @@ def method_settings(method: str) -> list[str] | None:
         return METHOD_SETTINGS[method]
     # The release answers for methods that it lacks.
     own = getattr(host.METHODS.get(method), "own_settings", None)
-    return None if own is None else [*own, *SHARED_SETTINGS]
+    return None if own is None else [*SHARED_SETTINGS, *own]
 
 
 def refuse_unknown_keys(cfg: DictConfig) -> None:
@@ -149,14 +149,14 @@ def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, method: str) -> st
         exact = [full for full in alike if full.rpartition(".")[2] == name]
         return f"{place} has no setting {name!r}; did you mean {' or '.join(exact)}?"
     near = nearest(name, list(known))
+    if near is None and group:
+        return unknown_setting(place, name, list(known))
     if near is None:
         last = nearest(name, [full.rpartition(".")[2] for full in alike])
         near = next((full for full in alike if full.rpartition(".")[2] == last), None)
-    if near is not None:
-        return f"{place} has no setting {name!r}; did you mean {near}?"
-    if group:
-        return unknown_setting(place, name, list(known))
-    return f"The configuration has no setting {name!r}, and none that is spelt alike."
+    if near is None:
+        return f"The configuration has no setting {name!r}, and none that is spelt alike."
+    return f"{place} has no setting {name!r}; did you mean {near}?"
 
 
 def _elsewhere(keys: Keys, method: str) -> list[str]:

@@ -133,7 +133,7 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         (
             "mocov3_margin",
             "method_kwargs.margin.angular=0.5",
-            "method_kwargs of method=mocov3_margin has no setting 'margin'; its settings are ",
+            "method_kwargs of method=mocov3_margin has no setting 'margin'; did you mean margins?",
         ),
         (
             "mocov3_margin",
@@ -189,3 +189,32 @@ def test_impossible_settings_fail_before_training(config, method, override, mess
     with pytest.raises(ValueError) as caught:
         host.METHODS[method](cfg)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reader"),
+    [
+        ("negatives.beta=2", "negatives.kind=hard"),
+        ("negatives.tau_plus=0.2", "negatives.kind=debiased"),
+        ("margins.curve=root", "margins.curvature=1"),
+        ("margins.curve=root", "schedules.curvature={from: 4, to: 1}"),
+        ("margins.attenuation_type=II", "margins.attenuation=0.5"),
+        ("margins.attenuation_type=II", "schedules.attenuation={to: 0.5}"),
+        ("margins.beyond_pi=monotone", "margins.angular=0.5"),
+        ("polarization.lower=0.3", "polarization.weight=1"),
+        ("polarization.upper=0.5", "schedules.polarization_weight={to: 1}"),
+    ],
+)
+def test_a_setting_that_the_others_leave_without_effect_is_refused(config, setting, reader):
+    method = host.METHODS["simclr_margin"]
+    name = setting.partition("=")[0]
+    with pytest.raises(ValueError, match=rf"^method_kwargs\.{name}=.* has no effect"):
+        method.add_and_assert_specific_cfg(config("simclr_margin", f"method_kwargs.{setting}"))
+    given = [f"method_kwargs.{each}" for each in (setting, reader)]
+    method.add_and_assert_specific_cfg(config("simclr_margin", *given))
+
+
+def test_beta_has_no_effect_on_debiased_negatives(config):
+    given = ("method_kwargs.negatives.kind=debiased", "method_kwargs.negatives.beta=2")
+    with pytest.raises(ValueError, match=r"^method_kwargs\.negatives\.beta=2 has no effect"):
+        host.METHODS["simclr_margin"].add_and_assert_specific_cfg(config("simclr_margin", *given))

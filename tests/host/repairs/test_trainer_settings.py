@@ -66,6 +66,13 @@ def test_the_trainer_takes_what_was_parsed_where_it_chooses_itself(tmp_path, par
 
 
 @pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
+@pytest.mark.parametrize("devices", [0, "0", [], ","])
+@pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
+def test_a_run_without_a_device_is_refused(tmp_path, parse, accelerator, devices):
+    with pytest.raises(ValueError, match="^devices must name at least one device"):
+        parse(configuration(tmp_path, accelerator=accelerator, devices=devices))
+
+
 @pytest.mark.parametrize("devices", [8, "8", "0,1,2,3,4,5,6,7"])
 def test_a_number_of_gpus_is_a_list_of_them(tmp_path, parse, devices):
     cfg = parse(configuration(tmp_path, accelerator="gpu", devices=devices, strategy="ddp"))
