@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from reproduce import grid
 from reproduce.experiments import Cell
+from reproduce.study import PRESETS
 
 from solo_margins import results
 
@@ -154,3 +155,11 @@ def test_the_papers_own_probe_can_be_asked_for(study, baseline):
     [record] = results.read(study.file)
     assert record.settings["probe"] == "linear"
     assert 0 < record.figures["linear_acc1"] < 100
+
+
+def test_a_preset_sets_no_head_that_a_method_lacks():
+    mini = PRESETS["mini"]
+    head = "method_kwargs.pred_hidden_dim=512"
+    assert head in grid.settings_for(Cell("byol_curv", "cifar10", "curv"), mini)
+    simclr = grid.settings_for(Cell("simclr_margin", "cifar10", "pos"), mini)
+    assert simclr == [setting for setting in mini.settings if setting != head]

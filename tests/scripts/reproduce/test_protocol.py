@@ -63,7 +63,7 @@ def test_every_cell_composes(composed):
                 continue
             seen.add(keys)
             named = [*grid._data(cell.data, "settings"), f"variant={cell.variant}"]
-            settings = PRESETS["mini"].settings
+            settings = grid.settings_for(cell, PRESETS["mini"])
             cfg = composed(f"{cell.method}.yaml", *named, *settings, *cell.changes)
             assert cfg.backbone.kwargs.width == 16
             rate = next(c for c in cell.changes if c.startswith("optimizer.lr="))
