@@ -17,7 +17,6 @@ References:
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,31 +26,26 @@ from solo_margins.losses.gather import batch_sizes, gather, own_rows
 from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
 
 
-class _Widen(torch.autograd.Function):
-    """Convert to float32 or better; the gradient saturates instead of overflowing."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.dtype = x.dtype
-        return x.view_as(x).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        limit = torch.finfo(ctx.dtype).max
-        return gradient.clamp(-limit, limit).to(ctx.dtype)
-
-
 def smallest_norm(dtype: torch.dtype) -> float:
-    """Return the norm below which a vector of this dtype has no direction."""
-    return 1e-12 if dtype == torch.float32 else torch.finfo(dtype).tiny
+    """Return the norm below which a vector of this dtype has no direction.
+
+    The gradient of a vector is inversely proportional to its norm. In float64, float32 and bfloat16
+    it stays far below the largest number down to this norm; in float16 it may become infinite.
+    """
+    if dtype == torch.float64:
+        return 1e-300
+    if dtype == torch.float16:
+        return torch.finfo(dtype).tiny
+    return 1e-12
 
 
 def unit_vectors(x: Tensor) -> Tensor:
     """Return the rows of ``x`` at length one, in float64 for float64 and in float32 otherwise.
 
     A row shorter than ``smallest_norm`` has no direction: it becomes zero and so does its gradient.
+    A gradient that leaves the range of float16 becomes infinite, so that a gradient scaler sees it.
     """
-    wide = _Widen.apply(x)
+    wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     # A direction does not depend on this factor, which keeps squares in range.
     largest = wide.detach().abs().amax(dim=1, keepdim=True)
     scaled = wide / largest.clamp_min(torch.finfo(wide.dtype).tiny)

@@ -65,12 +65,13 @@ class EngineLoss(torch.autograd.Function):
         return None, None, *(None if g is None else g * upstream for g in gradients)
 
 
-def _is_ordinary(length: Tensor) -> bool:
+def _is_ordinary(length: Tensor, smallest: float) -> bool:
     """Whether all lengths are far from under- and overflow; a GPU is not made to wait for it."""
     if length.device.type != "cpu":
         return False
     shortest, longest = torch.aminmax(length)
-    return shortest.item() > 1e-10 and longest.item() < 1e15  # False for a NaN
+    # False for a NaN
+    return shortest.item() > max(1e-10, smallest) and longest.item() < 1e15
 
 
 def _careful_unit(wide: Tensor, smallest: float) -> tuple[Tensor, Tensor]:
@@ -92,24 +93,27 @@ class _UnitVectors(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
         length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        if _is_ordinary(length):
+        smallest = plain.smallest_norm(x.dtype)
+        if _is_ordinary(length, smallest):
             inverse = length.reciprocal_()
             unit = wide * inverse
         else:
-            unit, inverse = _careful_unit(wide, plain.smallest_norm(x.dtype))
+            unit, inverse = _careful_unit(wide, smallest)
         ctx.save_for_backward(x, unit, inverse)
         return unit
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> Tensor | None:
-        """Project the gradient onto the sphere, undo the scale, saturate instead of overflowing."""
+        """Project the gradient onto the sphere and undo the scale.
+
+        What leaves the range of float16 becomes infinite, so that a gradient scaler sees it.
+        """
         x, unit, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
             return plain_gradients(plain.unit_vectors, [x], [True], upstream)[0]
         radial = torch.linalg.vecdot(upstream, unit).unsqueeze(1)
         tangent = torch.addcmul(upstream, unit, radial, value=-1.0).mul_(inverse)
-        limit = torch.finfo(x.dtype).max
-        return tangent.clamp_(-limit, limit).to(x.dtype)
+        return tangent.to(x.dtype)
 
 
 def unit_vectors(*embeddings: Tensor) -> list[Tensor]:
