@@ -19,6 +19,17 @@ def is_compiling() -> bool:
     return bool(is_tracing())
 
 
+def is_transforming() -> bool:
+    """Return whether a transformation of ``torch.func`` runs, such as ``grad`` or ``vmap``."""
+    # torch has it under a private name only; its own autograd.Function asks the same.
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def values_are_unknown() -> bool:
+    """Return whether tensors have no values yet, so that only shapes can be checked."""
+    return is_compiling() or is_transforming()
+
+
 @dataclass(frozen=True)
 class Range:
     """The numbers from ``low`` to ``high``, and how an error message describes them."""
@@ -129,7 +140,7 @@ def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
 def require_assignments(assignments: Any, z: Tensor, prototypes: Tensor) -> None:
     """Raise ``ValueError`` unless ``assignments`` holds a prototype's number or -1 for each row."""
     require_integers("assignments", "prototype", assignments, z)
-    if is_compiling():
+    if values_are_unknown():
         return
     smallest, largest = (int(number) for number in torch.aminmax(assignments))
     if smallest < -1 or largest >= prototypes.shape[0]:

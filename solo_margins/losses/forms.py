@@ -1,4 +1,6 @@
-"""The losses of embeddings, computed by the engine; inside ``torch.compile`` by the plain form.
+"""The losses of embeddings, computed by the engine; where torch traces them, by the plain form.
+
+Torch traces them inside ``torch.compile`` and in the transformations of ``torch.func``.
 
 The functions are those of :mod:`solo_margins.losses.plain`; the engine's also take ``tile_size``.
 Both compute in float32 or better, whatever autocast says: near cos = 1 half precision cannot tell
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from solo_margins.losses import capture, plain
-from solo_margins.losses.checks import is_compiling
+from solo_margins.losses.checks import is_compiling, is_transforming
 from solo_margins.losses.engine import geometry, positives
 from solo_margins.losses.engine.contrastive import contrastive_loss
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
@@ -39,7 +41,7 @@ def _either(engine_form: Loss) -> Loss:
         if plain_form is not plain.polarization:
             # Compiled code sets it too, unlike a list that grows, which would be compiled anew.
             capture.last_step.called_margin_loss = True
-        if is_compiling():
+        if is_compiling() or is_transforming():
             kwargs.pop("tile_size", None)
             return plain_form(first, *args, **kwargs)
         if not _autocast_is_on(first.device.type):

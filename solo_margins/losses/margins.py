@@ -111,7 +111,7 @@ class Margins:
         if math.isinf(self.curvature):
             return torch.full_like(angle, self.positive_scale)
         # π in float32 is a little more than π.
-        share = (angle / math.pi).clamp_(max=1.0)
+        share = (angle / math.pi).clamp(max=1.0)
         curve = 1.0 - (share if self.curve == "root" else share.pow_(self.curvature))
         if self.curve != "power":
             # 1 / c overflows for the smallest c; the largest float has the same limit.

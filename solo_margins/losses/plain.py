@@ -1,9 +1,9 @@
 r"""The losses written with autograd alone: one similarity matrix, masks, log-sum-exp.
 
-Read this form beside the papers; the engine is tested against it. It runs inside ``torch.compile``
-and where gradients are differentiated (``create_graph=True``). It holds the whole matrix; otherwise
-value and gradient are those of the engine. In float32 an angle below 0.02° or within 0.02° of 180°
-is rounded, as by an arccos.
+Read this form beside the papers; the engine is tested against it. It runs inside ``torch.compile``,
+in the transformations of ``torch.func`` and where gradients are differentiated
+(``create_graph=True``). It holds the whole matrix; otherwise value and gradient are those of the
+engine. In float32 an angle below 0.02° or within 0.02° of 180° is rounded, as by an arccos.
 
 With θ the angles between rows and columns, every margin effect is one of two steps:
 
