@@ -308,6 +308,32 @@ def test_extreme_settings_stay_finite(scale):
                 assert all(gradient.isfinite().all() for gradient in found), (name, margins)
 
 
+@pytest.mark.parametrize("temperature", [1e-4, 1e-20, 1e-32])
+def test_tiny_temperatures_have_large_gradients(temperature):
+    """Those by negatives are not cut off; a tiny scale leaves only them."""
+    margins = Margins(positive_scale=1e-32)
+    batches = general(torch.float32, 8).split(4)
+    received = gradients(*batches, temperature, margins)
+    expected = gradients(*(x.double() for x in batches), temperature, margins)
+    for (name, _, found), (_, _, exact) in zip(received, expected, strict=True):
+        if name == "mocov2plus":  # the nearest negative is the query itself: nothing but rounding
+            continue
+        for one, other in zip(found, exact, strict=True):
+            size = max(1e-6, other.abs().max().item())
+            torch.testing.assert_close(
+                one.double() / size, other / size, rtol=0, atol=1e-5, msg=name
+            )
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-300])
+def test_temperatures_whose_inverse_float32_cannot_hold(temperature):
+    for name, value, found in gradients(
+        general(torch.float32), general(torch.float32).flip(0), temperature, Margins()
+    ):
+        assert value.shape == (), name
+        assert all(gradient.shape == (4, 8) for gradient in found), name
+
+
 @pytest.mark.parametrize("beta", [1e-300, 1e-50, 1e-30])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_hardness_that_vanishes_in_float32(beta, rows):

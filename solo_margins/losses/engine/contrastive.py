@@ -66,7 +66,8 @@ def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: Contras
         return info_nce(positive, negative, spec)
     positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
-    lowest = -1.0 / spec.temperature  # logit of a negative
+    # The lowest logit of a negative, as far as this dtype can hold it.
+    lowest = max(-1.0 / spec.temperature, -torch.finfo(positive.dtype).max / 4)
     peak = torch.maximum(positive, negative).clamp_min(lowest)
     false = negatives * share / positives * (positive - peak).exp()
     every = (negative - peak).exp() / (1.0 - spec.tau_plus)
@@ -200,9 +201,7 @@ class _Matrix:
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
         """Return the factor from exponentials to gradients by the cosines."""
         scaled = to_negatives / total * (self.weight / self.spec.temperature)
-        scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
-        limit = torch.finfo(scaled.dtype).max ** 0.75
-        return scaled.clamp_(-limit, limit)
+        return scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
 
     def symmetric(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
         """Return loss and gradient of rows against themselves from the upper triangle alone.
