@@ -100,19 +100,21 @@ def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     rows, targets = geometry.unit_vectors(p, z.detach())
     capture.report(capture.CapturedPairs, rows, targets, margins)
 
-    def engine(rows: Tensor, needed: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
+    def engine(
+        rows: Tensor, targets: Tensor, needed: Sequence[bool]
+    ) -> tuple[Tensor, list[Tensor | None]]:
         angles = geometry.angles_between(rows, targets)
         loss = -margins.similarity(angles.cosine, angles.sine).mean()
         if not needed[0]:
-            return loss, [None]
+            return loss, [None, None]
         dloss_dsim = torch.full_like(angles.angle, -1.0 / len(rows))
         factor = geometry.positive_grad(angles, margins, dloss_dsim).unsqueeze(1)
-        return loss, [geometry.chord(rows, targets, angles.side).mul_(factor)]
+        return loss, [geometry.chord(rows, targets, angles.side).mul_(factor), None]
 
-    def by_autograd(rows: Tensor) -> Tensor:
+    def by_autograd(rows: Tensor, targets: Tensor) -> Tensor:
         return plain.pair_losses(rows, targets, margins).mean()
 
-    return geometry.EngineLoss.apply(engine, by_autograd, rows)
+    return geometry.EngineLoss.apply(engine, by_autograd, rows, targets)
 
 
 @_either

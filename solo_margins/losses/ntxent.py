@@ -18,7 +18,8 @@ class MarginNTXentLoss(nn.Module):
     a memory bank all views of a batch are compared: SimCLR. With one, the first batch holds
     queries, the second their keys, which get no gradient, and the bank's earlier keys are the
     negatives: MoCo. The bank stores keys whenever the queries require a gradient, and is part of
-    the module's state.
+    the module's state; keep a module with a bank out of activation checkpointing, which would store
+    the keys again.
 
     Args:
         temperature: τ > 0, or an :class:`AlignedTemperature`.

@@ -120,6 +120,8 @@ def contrastive_loss(
     matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
     if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
         return geometry.EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
+    if columns is None:
+        return geometry.EngineLoss.apply(matrix.square, matrix.by_autograd, rows)
     return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, compared)
 
 
@@ -177,7 +179,7 @@ def _needs_no_shift(vectors: Tensor, spec: ContrastSpec) -> bool:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The weighted sum of the rows' losses and its gradients, computed in three ways."""
+    """The weighted sum of the rows' losses and its gradients, computed in several ways."""
 
     positives: Positives
     spec: ContrastSpec
@@ -269,6 +271,14 @@ class _Matrix:
             chords = geometry.chord(vectors, partner, side.angles.side[:, number])
             gradient.addcmul_(chords, factor[:, number].unsqueeze(1))
         return loss, [gradient]
+
+    def square(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
+        """Return loss and gradient of rows against themselves from the whole matrix."""
+        loss, gradients = self.rectangular(vectors, vectors, [needed[0], needed[0]])
+        by_rows, by_columns = gradients
+        if by_rows is None or by_columns is None:
+            return loss, [None]
+        return loss, [by_rows.add_(by_columns)]
 
     def rectangular(
         self, rows: Tensor, columns: Tensor, needed: Sequence[bool]

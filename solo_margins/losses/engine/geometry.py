@@ -59,7 +59,9 @@ class EngineLoss(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Return the engine's gradients, the plain form's under ``create_graph=True``."""
         needed = ctx.needs_input_grad[2:]
-        tensors, gradients = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
+        # Read once: activation checkpointing allows no second unpacking.
+        saved = ctx.saved_tensors
+        tensors, gradients = saved[: len(needed)], saved[len(needed) :]
         if torch.is_grad_enabled():
             return None, None, *plain_gradients(ctx.plain, tensors, needed, upstream)
         return None, None, *(None if g is None else g * upstream for g in gradients)
