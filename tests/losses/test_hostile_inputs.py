@@ -12,6 +12,7 @@ from solo_margins.losses import (
     deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
     distance_polarization_with_count,
+    engine,
     generalized_info_nce_loss_func,
     mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
@@ -45,7 +46,8 @@ def losses(first, second, temperature, margins):
     ids = torch.arange(len(first)).repeat(2)
     yield "mocov3", mocov3_margin_loss_func(first, second, temperature, margins)
     yield "simclr", simclr_margin_loss_func(both, ids, temperature, margins)
-    yield "simclr tiled", simclr_margin_loss_func(both, ids, temperature, margins, 1)
+    spec = ContrastSpec(temperature, margins)
+    yield "simclr tiled", engine.same_id(both, ids, spec, tile_size=1)
     for beta in (0.0, 0.5):
         loss = generalized_info_nce_loss_func(first, second, temperature, beta, margins)
         yield f"generalized β={beta}", loss

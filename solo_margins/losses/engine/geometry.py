@@ -24,7 +24,7 @@ def row_tiles(rows: int, columns: int, tile_size: int | None, device: torch.devi
 
 
 def plain_gradients(
-    plain: Callable[..., Tensor],
+    plain_form: Callable[..., Tensor],
     tensors: Sequence[Tensor],
     needed: Sequence[bool],
     upstream: Tensor,
@@ -33,24 +33,29 @@ def plain_gradients(
     # As views, so that a tensor which is passed twice gets a gradient for each position.
     inputs = [tensor.view_as(tensor) for tensor in tensors]
     sources = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
-    gradients = iter(torch.autograd.grad(plain(*inputs), sources, upstream, create_graph=True))
-    return [next(gradients) if is_needed else None for is_needed in needed]
+    found = torch.autograd.grad(plain_form(*inputs), sources, upstream, create_graph=True)
+    gradients: list[Tensor | None] = []
+    waiting = list(found)
+    for is_needed in needed:
+        gradients.append(waiting.pop(0) if is_needed else None)
+    return gradients
 
 
 class EngineLoss(torch.autograd.Function):
     """A scalar loss of tensors, differentiable any number of times.
 
-    ``EngineLoss.apply(engine, plain, *tensors)`` takes two functions of the tensors. The engine
-    returns the loss and one gradient or None for each tensor; ``needed`` tells which are required.
-    The plain form returns the loss by autograd; it runs where gradients are differentiated.
+    ``EngineLoss.apply(engine, plain_form, *tensors)`` takes two functions of the tensors. The
+    engine returns the loss and one gradient or None for each tensor; ``needed`` tells which are
+    required. The plain form returns the loss by autograd; it runs where gradients are
+    differentiated.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, engine: Callable[..., Any], plain: Callable[..., Tensor], *tensors: Tensor
+        ctx: Any, engine: Callable[..., Any], plain_form: Callable[..., Tensor], *tensors: Tensor
     ) -> Tensor:
         """Return the engine's loss and keep its gradients."""
-        ctx.plain = plain
+        ctx.plain_form = plain_form
         loss, gradients = engine(*tensors, needed=ctx.needs_input_grad[2:])
         ctx.save_for_backward(*tensors, *gradients)
         return loss
@@ -63,8 +68,10 @@ class EngineLoss(torch.autograd.Function):
         saved = ctx.saved_tensors
         tensors, gradients = saved[: len(needed)], saved[len(needed) :]
         if torch.is_grad_enabled():
-            return None, None, *plain_gradients(ctx.plain, tensors, needed, upstream)
-        return None, None, *(None if g is None else g * upstream for g in gradients)
+            scaled = plain_gradients(ctx.plain_form, tensors, needed, upstream)
+        else:
+            scaled = [None if g is None else g * upstream for g in gradients]
+        return None, None, *scaled
 
 
 def _is_ordinary(length: Tensor, smallest: float) -> bool:
