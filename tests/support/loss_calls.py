@@ -156,7 +156,7 @@ def _by_form(form):
 
 PLAIN = _by_form(plain)
 TILED = _by_form(engine)
-FORMS = {"public": PUBLIC, "tiled": TILED, "plain": PLAIN}
+FORMS = {"engine": PUBLIC, "tiled": TILED, "plain": PLAIN}
 
 
 def takes(name, margins):
