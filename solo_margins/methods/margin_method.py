@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from solo_margins import host
 from solo_margins.config import known_settings, read, setting, write
 from solo_margins.lens.settings import LensSettings
-from solo_margins.losses import Margins
+from solo_margins.losses import Margins, aligned_temperature, aligned_temperature_by_indexes
 from solo_margins.losses.checks import require_flag
-from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.queues import neighbours_then_enqueue
-from solo_margins.methods.settings import MarginSettings, Polarization
+from solo_margins.methods.settings import MarginSettings, Polarization, Schedule
 from solo_margins.same_run import (
     SETTINGS_IN_CHECKPOINT,
     changed_settings,
@@ -47,7 +46,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
                 to its ``kind`` (constant, linear, cosine, cycle), ``from``, ``to`` and ``epochs``;
                 see :class:`solo_margins.methods.settings.Schedule`. A ``temperature`` can have
                 the kind alignment with ``factor`` and ``reference``; see
-                :class:`solo_margins.losses.AlignedTemperature`.
+                :class:`solo_margins.methods.settings.Alignment`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
     """
@@ -63,7 +62,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
 
     margins: Margins  # of the current step
     polarization: Polarization  # of the current step
-    temperature: Any  # of the current step, a number or what follows the positives
+    temperature: Any  # of the current step, a number; one that follows the positives is a tensor
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -145,7 +144,11 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             epochs = self.trainer.global_step / steps_per_epoch
             # By max_epochs or by max_steps, whichever ends the run.
             length = self.trainer.estimated_stepping_batches / steps_per_epoch
-            values = {name: each.at(epochs, length) for name, each in schedules.items()}
+            values = {
+                name: schedule.at(epochs, length)
+                for name, schedule in schedules.items()
+                if isinstance(schedule, Schedule)
+            }
             self.scheduled = values
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
@@ -154,10 +157,32 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_before_backward(self, loss: Tensor) -> None:
-        """Log scheduled values: the loss has found a temperature that follows the positives."""
-        numbers = {f"schedule_{k}": current_temperature(v) for k, v in self.scheduled.items()}
+        """Log scheduled values, among them a temperature that follows the positives."""
+        numbers = {f"schedule_{name}": value for name, value in self.scheduled.items()}
+        if self.margin_settings.alignment is not None:
+            numbers["schedule_temperature"] = self.temperature
         self.log_dict(numbers, on_step=True, on_epoch=False)
         super().on_before_backward(loss)
+
+    def temperature_for(
+        self, query: Tensor, key: Tensor, is_positive: Tensor | None = None
+    ) -> float | Tensor:
+        """Return the temperature of a loss whose positives are row i of both, those that count."""
+        alignment = self.margin_settings.alignment
+        if alignment is not None:
+            self.temperature = aligned_temperature(
+                query, key, alignment.base, alignment.factor, alignment.reference, is_positive
+            )
+        return self.temperature
+
+    def temperature_by_indexes(self, z: Tensor, indexes: Tensor) -> float | Tensor:
+        """Return the temperature of a loss whose positives are the rows with the same index."""
+        alignment = self.margin_settings.alignment
+        if alignment is not None:
+            self.temperature = aligned_temperature_by_indexes(
+                z, indexes, alignment.base, alignment.factor, alignment.reference
+            )
+        return self.temperature
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches

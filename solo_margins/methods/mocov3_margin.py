@@ -14,7 +14,6 @@ from torch import Tensor
 
 from solo_margins import host
 from solo_margins.losses import mocov3_margin_loss_func
-from solo_margins.losses.margins import current_temperature
 from solo_margins.methods.margin_method import OneDirection
 
 
@@ -52,12 +51,13 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
+        temperature = self.temperature_for(query, key)
         loss = mocov3_margin_loss_func(
-            query, key, self.temperature, self.margins, **self.negatives.weights
+            query, key, temperature, self.margins, **self.negatives.weights
         )
         if self.cfg.method_kwargs.get("scale_by_temperature", True):
             return loss
-        return loss / (2 * current_temperature(self.temperature))
+        return loss / (2 * temperature)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""

@@ -45,7 +45,11 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
         neighbours = self.neighbours(*out["z"], batch[-1])
         losses = [
             nnclr_margin_loss_func(
-                neighbour, prediction, self.temperature, self.margins, **self.negatives.weights
+                neighbour,
+                prediction,
+                self.temperature_for(neighbour, prediction),
+                self.margins,
+                **self.negatives.weights,
             )
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
         ]

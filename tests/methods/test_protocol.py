@@ -181,7 +181,7 @@ def contrastive_loss_of(name, model, batch, queues, weights):
     settings = (0.2, MARGINS)
     if name == "simclr_margin":
         return simclr_margin_loss_func(
-            torch.cat(z), batch[0].repeat(2), *settings, None, *weights.values()
+            torch.cat(z), batch[0].repeat(2), *settings, *weights.values()
         )
     if name == "mocov3_margin":
         keys = [model.momentum_forward(images)["k"] for images in batch[1]]
