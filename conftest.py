@@ -45,8 +45,31 @@ def _modules_of_absent_packages():
 
 
 def pytest_addoption(parser):
-    """Add ``--full``."""
+    """Add ``--full`` and ``--device``."""
     parser.addoption("--full", action="store_true", help="run the tests that take long, too")
+    parser.addoption(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where losses, methods and views are tested (docs/gpu.md)",
+    )
+
+
+def pytest_configure(config):
+    """Refuse ``--device cuda`` on a machine without a GPU."""
+    if config.getoption("--device") == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise pytest.UsageError("--device cuda needs a GPU, and PyTorch sees none.")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Collect what needs a GPU with ``--device cuda`` alone."""
+    is_for_gpus = collection_path == ROOT / "tests" / "test_gpu.py"
+    if is_for_gpus and config.getoption("--device") == "cpu":
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(config, items):
