@@ -73,13 +73,12 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip what only ``--full`` runs."""
+    """Leave out what only ``--full`` runs."""
     if config.getoption("--full"):
         return
-    skip = pytest.mark.skip(reason="takes long: bash scripts/test.sh --full runs it")
-    for item in items:
-        if "full" in item.keywords:
-            item.add_marker(skip)
+    long = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 collect_ignore_glob = list(_modules_of_absent_packages())
