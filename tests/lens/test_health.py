@@ -68,7 +68,7 @@ SYMPTOMS = {
         "lower method_kwargs.margins.angular (now 3)",
     ),
     "saturated_q": (
-        lasting(saturated_q=0.95, q=0.97),
+        lasting(saturated_q=0.95),
         "raise method_kwargs.margins.attenuation (now 0)",
     ),
     "silenced_positives": (
