@@ -3,10 +3,12 @@
 The checkpoint is named by ``pretrained_feature_extractor=<checkpoint or its folder>``.
 """
 
+import sys
+
 import hydra
 from omegaconf import DictConfig
 
-from solo_margins import cli, training
+from solo_margins import cli, command_line, training
 
 
 # Without --config-name there is nothing to run, but --help has something to print.
@@ -19,4 +21,5 @@ def main(cfg: DictConfig) -> None:
 if __name__ == "__main__":
     # A launcher may wait here for jobs that run elsewhere.
     with cli.exit_on_interrupt():
+        command_line.check_or_exit(sys.argv[1:], __file__)
         main()

@@ -22,17 +22,17 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import numpy as np
 import torch
 from PIL import Image
 from tqdm import tqdm
 
-from solo_margins.versions import form
-import lightning.pytorch as pl
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
 from solo_margins.training.programs import parsed
+from solo_margins.versions import form
 
 
 class TakesImages(pl.LightningModule):

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from solo_margins import training
-from solo_margins.versions import form
 from solo_margins.evaluation.probe import fast_probe
 from solo_margins.resolvers import composed
+from solo_margins.versions import form
 
 QUIET = ["+enable_progress_bar=false", "+enable_model_summary=false"]
 GAP = 0.5

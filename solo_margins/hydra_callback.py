@@ -38,6 +38,9 @@ class CompleteConfiguration(Callback):
         with read_write(config), open_dict(config):
             for key in completed:
                 config[key] = completed[key]
+            for key in settings:
+                if key not in completed:
+                    del config[key]
             config.replace_loaders = True
         self._has_completed = True
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import stored_images
 import torch
+from method_heads import HEADS, keep_heads_of_method
 from omegaconf import OmegaConf
 from PIL import Image
 from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
@@ -49,6 +50,18 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def device(request):
+    """The device to test on: ``cpu``, or what ``--device`` names."""
+    return request.config.getoption("--device")
+
+
+@pytest.fixture(scope="session")
+def accelerator(device):
+    """Lightning's name of the device."""
+    return "gpu" if device == "cuda" else "cpu"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -158,7 +171,7 @@ def view():
 
 
 @pytest.fixture
-def raw_config(image_folder, view, tmp_path):
+def raw_config(image_folder, view, tmp_path, accelerator):
     """A pretraining configuration as a user writes it, before parsing."""
     BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
 
@@ -167,12 +180,7 @@ def raw_config(image_folder, view, tmp_path):
             "name": "contract",
             "method": method,
             "backbone": {"name": "tiny_resnet_like"},
-            "method_kwargs": {
-                "proj_hidden_dim": 16,
-                "proj_output_dim": 8,
-                "pred_hidden_dim": 16,
-                "temperature": 0.2,
-            },
+            "method_kwargs": dict(HEADS),
             "momentum": {"base_tau": 0.9, "final_tau": 1.0, "classifier": False},
             "data": {
                 "dataset": "custom",
@@ -193,14 +201,14 @@ def raw_config(image_folder, view, tmp_path):
             "max_epochs": 2,
             "devices": "1",
             "strategy": "auto",
-            "accelerator": "cpu",
+            "accelerator": accelerator,
             "performance": {"disable_channel_last": True},
         }
         cfg = OmegaConf.create(settings)
         for override in overrides:
             key, _, value = override.partition("=")
             OmegaConf.update(cfg, key, OmegaConf.from_dotlist([f"v={value}"]).v, force_add=True)
-        return cfg
+        return keep_heads_of_method(cfg, overrides)
 
     return make
 
@@ -224,13 +232,13 @@ def loaders():
 
 
 @pytest.fixture
-def trainer(tmp_path):
+def trainer(tmp_path, accelerator):
     """A real trainer that prints nothing."""
 
     def make(cfg, callbacks=(), **settings):
         return pl.Trainer(
             **{
-                "accelerator": "cpu",
+                "accelerator": accelerator,
                 "devices": cfg.devices,
                 "strategy": cfg.strategy,
                 "max_epochs": cfg.max_epochs,

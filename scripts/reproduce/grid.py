@@ -21,7 +21,7 @@ from typing import Any
 
 from reproduce.experiments import Cell, Entry
 from reproduce.protocol import PLAN
-from reproduce.study import Study
+from reproduce.study import Preset, Study
 from solo_margins import cli, results, training
 
 # What the lens saw of a run's last fifth and a record keeps.
@@ -233,7 +233,7 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
         f"variant={cell.variant}",
         "checkpoint.frequency=5",
         "skip_finished=true",
-        *study.preset.settings,
+        *settings_for(cell, study.preset),
         *cell.changes,
         f"seed={seed}",
     ]
@@ -242,6 +242,19 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
     checkpoint = read_checkpoint(result.checkpoint)
     figures = {"steps": checkpoint["global_step"], **weight_figures(checkpoint)}
     return result, {**figures, **_lens_figures(result.checkpoint.parent)}
+
+
+def settings_for(cell: Cell, preset: Preset) -> list[str]:
+    """Return the settings of a preset, which sets the heads of every method, for one of them."""
+    from solo.methods import METHODS
+
+    own = METHODS[cell.method].own_settings
+    kept = []
+    for override in preset.settings:
+        group, _, name = override.partition("=")[0].partition(".")
+        if group != "method_kwargs" or name in own:
+            kept.append(override)
+    return kept
 
 
 def _lens_figures(folder: Path) -> dict[str, float]:

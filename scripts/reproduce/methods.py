@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
-from torch import Tensor, nn
-
 from solo.methods import METHODS
 from solo.methods.base import BaseMethod
-import lightning.pytorch as pl
+from torch import Tensor, nn
+
 from solo_margins.losses import plain
 from solo_margins.losses.margins import ContrastSpec, Margins
 from solo_margins.methods.mocov3_margin import MoCoV3Margin
@@ -27,7 +27,7 @@ class StudyMoCoV3(MoCoV3Margin):
                 multiplied by one number, so that its norm is that of the loss without margins.
     """
 
-    own_settings = (*MoCoV3Margin.own_settings, "hold_gradient_norm")  # type: ignore[assignment]
+    own_settings = (*MoCoV3Margin.own_settings, "hold_gradient_norm")
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""

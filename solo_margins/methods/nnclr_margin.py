@@ -30,7 +30,14 @@ class NNCLRMargin(MarginMethod, NNCLR):
                 NNCLR.
     """
 
-    own_settings = ("negatives",)
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "pred_hidden_dim",
+        "temperature",
+        "queue_size",
+        "negatives",
+    )
     has_queue = True
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -40,7 +47,11 @@ class NNCLRMargin(MarginMethod, NNCLR):
         neighbours = self.neighbours(z1, z2, batch[-1])
         losses = [
             nnclr_margin_loss_func(
-                neighbour, prediction, self.temperature, self.margins, **self.negatives.weights
+                neighbour,
+                prediction,
+                self.temperature_for(neighbour, prediction),
+                self.margins,
+                **self.negatives.weights,
             )
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
         ]

@@ -35,7 +35,14 @@ class SimCLRMargin(MarginMethod, SimCLR):
             proj_output_dim, proj_hidden_dim, temperature: as for SimCLR.
     """
 
-    own_settings = ("negatives", "proj_batch_norm", "proj_last_batch_norm")
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "temperature",
+        "negatives",
+        "proj_batch_norm",
+        "proj_last_batch_norm",
+    )
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -48,8 +55,9 @@ class SimCLRMargin(MarginMethod, SimCLR):
 
     def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
         """Return the contrastive loss of all views with the settings of this step."""
+        temperature = self.temperature_by_indexes(z, indexes)
         return simclr_margin_loss_func(
-            z, indexes, self.temperature, self.margins, **self.negatives.weights
+            z, indexes, temperature, self.margins, **self.negatives.weights
         )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

@@ -15,7 +15,7 @@ from solo.methods import METHODS, BaseMethod, LinearModel
 from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
-from solo_margins.config import known_settings, read, require, setting, write
+from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.devices import complete_trainer_settings, runs_on_cpu
@@ -26,20 +26,12 @@ from solo_margins.methods.run_check import settle_variant
 from solo_margins.methods.settings import MarginSettings
 from solo_margins.recipes import RECIPES
 from solo_margins.registry import METHOD_NAMES, method_class
+from solo_margins.resolvers import data_workers
+from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
 from solo_margins.training.nonfinite import GuardSettings
 
 # Data sets that torchvision cannot download.
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
-
-KNOWN_LOGGERS = ("csv", "tensorboard")
-
-# What optimizer.kwargs may hold, by optimizer.name.
-OPTIMIZER_SETTINGS = {
-    "sgd": {"momentum", "dampening", "nesterov"},
-    "lars": {"momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"},
-    "adam": {"betas", "eps", "amsgrad"},
-    "adamw": {"betas", "eps", "amsgrad"},
-}
 
 # Settings that must be numbers; null leaves one to whoever has a default.
 COUNTS = """max_epochs num_nodes accumulate_grad_batches log_every_n_steps check_val_every_n_epoch
@@ -74,6 +66,7 @@ def checked(cfg: DictConfig) -> DictConfig:
         own = copy.deepcopy(cfg)
         OmegaConf.set_struct(own, False)
         OmegaConf.set_readonly(own, False)
+        refuse_unknown_keys(own)
         if "pretrained_feature_extractor" in own:
             _complete_probe(own)
         else:
@@ -144,12 +137,14 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
         device_of(cfg)
     _fill(cfg, "name", setting(cfg, "method", "linear"))
-    _fill(cfg, "data.num_workers", 4)
+    _fill(cfg, "data.num_workers", data_workers(setting(cfg, "devices", 1)))
     _fill(cfg, "data.format", "image_folder")
     read(cfg, "lens", LensSettings)
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
+    # Those of them that a method has are in method_kwargs now.
+    cfg.pop("heads", None)
     # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
     # solo-learn hands every key on, and another backbone refuses it.
     kwargs = setting(cfg, "backbone.kwargs", {})
@@ -171,7 +166,6 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     require_choice("optimizer.name", cfg.optimizer.name, sorted(model._OPTIMIZERS))
     require_choice("scheduler.name", cfg.scheduler.name, sorted(model._SCHEDULERS))
     require_choice("data.dataset", cfg.data.dataset, sorted(NATIVE_SIZE))
-    known_settings("loggers", setting(cfg, "loggers"), KNOWN_LOGGERS)
 
 
 def _check_paths(cfg: DictConfig, *keys: str) -> None:
@@ -246,13 +240,13 @@ def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:
     """Let another optimizer be chosen than the one that a data set's recipe has settings for.
 
     Composed configurations are merged, so LARS's settings would reach SGD, which refuses them. Keys
-    that belong to no optimizer stay, and are refused.
+    that belong to no optimizer were refused before.
     """
     kwargs = setting(cfg, "optimizer.kwargs", {})
     allowed = OPTIMIZER_SETTINGS.get(cfg.optimizer.name)
     if allowed is not None:
-        for key in set().union(*OPTIMIZER_SETTINGS.values()) - allowed:
-            kwargs.pop(key, None)
+        for key in [key for key in kwargs if key not in allowed]:
+            del kwargs[key]
 
 
 def _warn_about_long_warmup(cfg: DictConfig) -> None:

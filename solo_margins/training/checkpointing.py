@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import json
 import os
 import re
 import tempfile
@@ -19,9 +18,11 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import checkpoints
-from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
+from solo_margins.cli import SetupError, TrainingStopped, is_helper_process, user_errors
 from solo_margins.config import setting
-from solo_margins.files import complete_file, put_in_place
+from solo_margins.files import held_alone, put_in_place
+from solo_margins.same_run import CONTINUED_FROM
+from solo_margins.training.continuing import note_continuation
 
 # Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
@@ -54,6 +55,11 @@ class Run:
         """Whether the checkpoint that it is continued from is in its folder."""
         before = self.resumed_from
         return before is not None and before.parent.resolve() == self.folder.resolve()
+
+
+def is_first_rank() -> bool:
+    """Tell whether Lightning takes this process for the first rank."""
+    return bool(getattr(pl.utilities.rank_zero_only, "rank", 0) == 0)
 
 
 def folder_of_runs(cfg: DictConfig) -> Path:
@@ -107,8 +113,10 @@ def choose_run(cfg: DictConfig) -> Run:
     """Return the run of a parsed configuration and write its id into ``cfg.run_id``.
 
     Auto-resume continues the newest run of the very same settings in its own folder. An explicit
-    ``resume_from_checkpoint`` starts a new folder, unless ``run_id`` names the old one. A folder
-    that holds another run is never written to, and one that cannot be written ends the run now.
+    ``resume_from_checkpoint`` starts a new folder, unless ``run_id`` names the old one. If it is
+    that of another run, auto-resume comes first: it finds this run where it was interrupted. A
+    folder that holds another run is never written to, and one that cannot be written ends the run
+    now.
 
     Args:
         cfg: the configuration, as completed by the model's constructor.
@@ -119,19 +127,19 @@ def choose_run(cfg: DictConfig) -> Run:
     resumed = None if path is None else Path(path)
     if resumed is not None:
         checkpoints.check_exists(resumed, "resume_from_checkpoint=")
-    elif cfg.auto_resume.enabled:
-        resumed, _ = checkpoints.find_same_run(
+    if cfg.auto_resume.enabled and (resumed is None or setting(cfg, CONTINUED_FROM)):
+        own, _ = checkpoints.find_same_run(
             runs / name if name else runs, cfg, timedelta(hours=cfg.auto_resume.max_hours)
         )
-        if resumed is not None:
-            name, runs = resumed.parent.name, resumed.parent.parent
+        if own is not None:
+            resumed, name, runs = own, own.parent.name, own.parent.parent
     if resumed is not None:
         checkpoints.read_checkpoint(resumed, in_place=True)
         fault = checkpoints.fault_of(resumed)
         if fault is not None:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
     # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
-    leads = not is_helper_process() and getattr(pl.utilities.rank_zero_only, "rank", 0) == 0
+    leads = not is_helper_process() and is_first_rank()
     writers = ("checkpoint.enabled", "loggers.tensorboard", "wandb.enabled", "lens.enabled")
     writes = leads and (setting(cfg, "loggers.csv", True) or any(setting(cfg, w) for w in writers))
     run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)
@@ -154,6 +162,29 @@ def no_empty_folder(run: Run) -> Iterator[None]:
         with contextlib.suppress(OSError):
             run.folder.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def only_process_of(run: Run) -> Iterator[None]:
+    """Refuse to write to the folder of a run while another process does.
+
+    A job that a scheduler has started again, for example, may find its run still going on.
+
+    Raises:
+        SetupError: another process, which the message names, has the folder.
+    """
+    if not run.folder.is_dir() or is_helper_process() or not is_first_rank():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        with writing(str(run.folder)):
+            holder = stack.enter_context(held_alone(run.folder / ".lock"))
+        if holder is not None:
+            raise SetupError(
+                f"{run.folder} is in use by another process of this run ({holder}): wait until it "
+                "has ended, or end it, and start again."
+            )
+        yield
 
 
 @contextlib.contextmanager
@@ -214,7 +245,7 @@ class CompleteCheckpointIO(TorchCheckpointIO):
 
 
 class RunCheckpointer(pl.Callback):
-    """Saves a run in a folder of its own.
+    """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
 
     A checkpoint is written completely or not at all, on every rank at once; the one before it is
     kept aside until the next. A resumed run goes on in its folder.
@@ -224,11 +255,16 @@ class RunCheckpointer(pl.Callback):
     """
 
     def __init__(self, cfg: DictConfig) -> None:
-        super().__init__()
+        pl.Callback.__init__(self)
         self.cfg = cfg
         # The run's folder, known when fitting starts.
         self.path: Any = None
         self.last_ckpt: Path | None = None
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Refuse the checkpoint of another run; see :func:`continuing.note_continuation`."""
+        with user_errors():
+            note_continuation(self.cfg, self.cfg, Path(trainer.ckpt_path), checkpoint)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Choose the run's folder, the same on every rank, and log to it.
@@ -280,8 +316,8 @@ class RunCheckpointer(pl.Callback):
         wandb = [x for x in trainer.loggers if type(x).__name__ == "WandbLogger"]
         args["wandb_run_id"] = str(wandb[0].version) if wandb else None
         file = self.path / "args.json"
-        with writing(str(file)), complete_file(file) as unfinished:
-            unfinished.write_text(json.dumps(args, default=lambda _: "<not serializable>"))
+        with writing(str(file)):
+            checkpoints.write_settings(file, args)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Save every ``frequency`` epochs, and after the last one."""

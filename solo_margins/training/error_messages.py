@@ -12,6 +12,7 @@ from solo_margins.checkpoints import newest_checkpoint, reason_of
 from solo_margins.cli import SetupError, TrainingStopped
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
+from solo_margins.same_run import OtherRun
 from solo_margins.training.checkpointing import Run
 
 # What the system says of a disk that takes no more.
@@ -46,7 +47,7 @@ def explanation(
     """
     if isinstance(error, SetupError):
         return error
-    if isinstance(error, UnreadableImage):
+    if isinstance(error, (UnreadableImage, OtherRun)):
         return SetupError(str(error))
     if not isinstance(error, (OSError, RuntimeError)):
         return None

@@ -1,5 +1,6 @@
 """Pretraining and linear probing as functions of a configuration."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -7,14 +8,17 @@ from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
 from solo.args import linear, pretrain
 
+from solo_margins import checkpoints
 from solo_margins.backbones import build_backbone, load_backbone
 from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
 from solo_margins.methods.linear import LinearClassifier
 from solo_margins.registry import method_class
+from solo_margins.same_run import CONTINUED_FROM
 from solo_margins.training.checked_config import checked
 from solo_margins.training.checkpointing import Run
+from solo_margins.training.continuing import note_continuation
 from solo_margins.training.trainer import train
 
 WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
@@ -23,11 +27,30 @@ WITHOUT_TWO_LARGE_CROPS = ("wmse", "mae")
 def run(cfg: DictConfig) -> Run:
     """Pretrain or probe as a configuration says; record it if that names a results file."""
     cfg = checked(cfg)
+    with user_errors():
+        _note_checkpoint(cfg)
     if setting(cfg, "results") is None and not setting(cfg, "skip_finished", False):
         return _train(cfg)
     from solo_margins.training.results_log import recorded
 
     return recorded(_train, cfg)
+
+
+def _note_checkpoint(cfg: DictConfig) -> None:
+    """Write into the configuration which other run it goes on from, before it gets an id."""
+    cfg.pop(CONTINUED_FROM, None)
+    path = setting(cfg, "resume_from_checkpoint")
+    if path is None:
+        return
+    checkpoints.check_exists(path, "resume_from_checkpoint=")
+    content = checkpoints.read_checkpoint(path, in_place=True)
+    # Checkpoints know the settings that solo-learn has completed.
+    completed = parsed(cfg.copy())
+    model: Any = LinearClassifier
+    if "pretrained_feature_extractor" not in cfg:
+        model = method_class(cfg.method)
+    completed = model.add_and_assert_specific_cfg(completed)
+    note_continuation(cfg, completed, Path(path), content)
 
 
 def _train(cfg: DictConfig) -> Run:

@@ -29,7 +29,12 @@ def train(cfg: DictConfig, model: Any) -> checkpointing.Run:
     with user_errors():
         data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
         run = checkpointing.choose_run(cfg)
-    with checkpointing.no_empty_folder(run), user_errors():
+    with checkpointing.no_empty_folder(run), checkpointing.only_process_of(run):
+        return _fit(cfg, model, data, run)
+
+
+def _fit(cfg: DictConfig, model: Any, data: RunData, run: checkpointing.Run) -> checkpointing.Run:
+    with user_errors():
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)

@@ -45,11 +45,6 @@ def test_views_of_more_than_twice_the_size_are_reported(warnings_of, overrides):
     assert "\n" not in sentence
 
 
-def test_our_configurations_are_told_their_own_setting(warnings_of):
-    [sentence] = warnings_of(224, "image.size=224")
-    assert "image.size=36 " in sentence
-
-
 def test_torchvisions_files_are_measured(stored, named_config, caplog, offline):
     cfg = parse_pretrain_cfg(named_config("cifar10", stored("cifar10", "files")))
     for view in cfg.augmentations:

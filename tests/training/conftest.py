@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from method_heads import keep_heads_of_method
 from omegaconf import OmegaConf
 from processes import started_programs
 
@@ -29,7 +30,7 @@ def config(raw_config):
             "enable_progress_bar=false",
             "enable_model_summary=false",
         ]
-        return changed(settings, [*calm, *overrides])
+        return keep_heads_of_method(changed(settings, [*calm, *overrides]), overrides)
 
     return make
 
@@ -76,7 +77,9 @@ def written(config, tmp_path):
 def own(raw_config, tmp_path):
     """Arguments that name a configuration as solo-learn's users write them, for its programs."""
     short = ["max_epochs=1", "limit_train_batches=2", "limit_val_batches=1"]
-    cfg = raw_config("simclr", "name=own", "backbone.name=resnet18", *short)
+    # With heads for SimCLR and, where a test changes the method, for MoCo v3.
+    cfg = raw_config("mocov3", "name=own", "backbone.name=resnet18", *short)
+    cfg.method = "simclr"
     cfg.optimizer.name, cfg.strategy, cfg.checkpoint.dir = "lars", "auto", "trained_models"
     cfg.data.format = "image_folder"
     return ["--config-path", write_for_hydra(cfg, tmp_path), "--config-name", "own"]
