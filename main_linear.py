@@ -12,7 +12,7 @@ from solo_margins import cli, command_line, training
 
 
 # Without --config-name there is nothing to run, but --help has something to print.
-@hydra.main(version_base="1.2", config_name="solo_margins/help")
+@hydra.main(version_base=None, config_name="solo_margins/help")
 def main(cfg: DictConfig) -> None:
     """Train a linear classifier on the checkpoint's backbone, as the configuration says."""
     cli.run_cli(training.linear, cfg, program=__file__)

@@ -7,7 +7,7 @@ predictor) become a ``functools.partial`` in the checkpoint, which then cannot b
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.optim import Optimizer
@@ -124,6 +124,35 @@ def warmup_cosine(module: Any, optimizer: Optimizer, unscheduled: Sequence[int] 
     return {"scheduler": scheduler, "interval": module.scheduler_interval, "frequency": 1}
 
 
+# Settings in ``optimizer.kwargs`` that some optimizers take and others refuse.
+OPTIMIZERS_WITH = {
+    "momentum": ("sgd", "lars"),
+    "dampening": ("sgd", "lars"),
+    "nesterov": ("sgd", "lars"),
+    "eta": ("lars",),
+    "clip_lr": ("lars",),
+    "exclude_bias_n_norm": ("lars",),
+    "betas": ("adam", "adamw"),
+    "amsgrad": ("adam", "adamw"),
+}
+
+
+def settings_of_optimizer(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in ``optimizer.kwargs`` without nulls and those of other optimizers.
+
+    Composed configurations are merged: a variant that trains with Adam has the data set's momentum.
+
+    Example:
+        >>> settings_of_optimizer("adam", {"momentum": 0.9, "betas": (0.9, 0.99), "eps": None})
+        {'betas': (0.9, 0.99)}
+    """
+    return {
+        key: value
+        for key, value in kwargs.items()
+        if value is not None and name in OPTIMIZERS_WITH.get(key, (name,))
+    }
+
+
 def optimizer_and_schedule(module: Any, groups: list[dict[str, Any]]) -> Any:
     """Return optimizer and schedule of a module of solo-learn's, as Lightning takes them.
 
@@ -132,8 +161,9 @@ def optimizer_and_schedule(module: Any, groups: list[dict[str, Any]]) -> Any:
         groups: parameter groups; those with ``static_lr`` are not scheduled.
     """
     unscheduled = [index for index, group in enumerate(groups) if group.pop("static_lr", False)]
+    settings = settings_of_optimizer(module.optimizer, module.extra_optimizer_args)
     optimizer = module._OPTIMIZERS[module.optimizer](
-        groups, lr=module.lr, weight_decay=module.weight_decay, **module.extra_optimizer_args
+        groups, lr=module.lr, weight_decay=module.weight_decay, **settings
     )
     if module.scheduler == "none":
         return optimizer

@@ -81,7 +81,7 @@ PAPER_CELLS = {cell[:3]: cell[3] for cell in paper_cells()}
 
 @pytest.fixture(autouse=True)
 def hydra():
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         yield
 
 

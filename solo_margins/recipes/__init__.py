@@ -16,8 +16,8 @@ OPTIMIZERS = FOLDER.parent / "configs" / "optimizer"
 Values = dict[str, Any]
 Variants = dict[str, Values]
 
-# The papers that a line about a run names.
-MARGINS_PAPER = "Understanding Contrastive Learning Through the Lens of Margins, appendix A and B.2"
+# Whose values are not ours: what a run prints.
+PAPER = "from arXiv 2306.11526, appendix A and B.2"
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -143,8 +143,9 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
-    # Those of them that a method has are in method_kwargs now.
-    cfg.pop("heads", None)
+    # What of them a method has is in method_kwargs, momentum and optimizer now.
+    for group in ("heads", "teacher", "base_optimizer"):
+        cfg.pop(group, None)
     # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
     # solo-learn hands every key on, and another backbone refuses it.
     kwargs = setting(cfg, "backbone.kwargs", {})

@@ -161,8 +161,9 @@ def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, method: str) -> st
 
 def _elsewhere(keys: Keys, method: str) -> list[str]:
     """Return the full names of all settings inside of groups."""
-    # Values of heads belong into method_kwargs.
-    full = [name for name in _full_names(keys, "") if not name.startswith("heads.")]
+    # Values of these belong into method_kwargs, momentum and optimizer.
+    indirect = ("heads.", "teacher.", "base_optimizer.")
+    full = [name for name in _full_names(keys, "") if not name.startswith(indirect)]
     full += [f"method_kwargs.{setting}" for setting in method_settings(method) or ()]
     of_optimizers = dict.fromkeys(name for names in OPTIMIZER_SETTINGS.values() for name in names)
     return [*full, *(f"optimizer.kwargs.{setting}" for setting in of_optimizers)]
