@@ -22,7 +22,7 @@ LAYERS = [
     ["methods"],
     ["training"],
     ["evaluation"],
-    ["export", "hydra_callback"],
+    ["command_line", "export", "hydra_callback"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The registry imports the methods inside of a function, and the release shares one module of data.
