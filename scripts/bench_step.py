@@ -31,14 +31,15 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
+from solo.methods import METHODS
 from tqdm import tqdm
 
-from solo_margins import host
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
 from solo_margins.training.checkpointing import Run
 from solo_margins.training.programs import build_method, parsed
 from solo_margins.training.trainer import train
+from solo_margins.versions import form
 
 BARS = {"all margins": 1.02, "one direction": 0.6}
 PARENTS = {"mocov3_margin": "mocov3", "byol_curv": "byol"}
@@ -90,8 +91,8 @@ class Stepper:
 
     def __init__(self, method: str, backbone: str, batch_size: int, device: str) -> None:
         torch.manual_seed(0)
-        self.method = host.METHODS[method](settings(method, backbone, batch_size)).to(device)
-        self.parent = host.METHODS[PARENTS[method]]
+        self.method = METHODS[method](settings(method, backbone, batch_size)).to(device)
+        self.parent = METHODS[PARENTS[method]]
         # Metrics go nowhere without a trainer.
         self.method.log = self.method.log_dict = lambda *args, **kwargs: None
         self.optimizer = torch.optim.SGD(self.method.parameters(), lr=0.06, momentum=0.9)
@@ -222,9 +223,7 @@ def main() -> None:
         sys.exit("Error: --device=cuda needs a GPU, and PyTorch sees none.")
     torch.set_num_threads(arguments.threads)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads"
-    )
+    print(f"solo-learn: {form()} version, torch {torch.__version__}, {arguments.threads} threads")
     if arguments.images is not None:
         images = arguments.images.absolute()
         compare_formats(images, arguments.steps, arguments.turns, arguments.device)

@@ -94,7 +94,7 @@ OF_ONE_EXAMPLE = {"stable-pretraining"}
         ("hydra_plugins/*.py", ["train"]),
         ("*.py", ["train", "dev"]),
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
-        ("solo_margins/host/**/*.py", ["train", "dali"]),
+        ("solo_margins/solo_1_0_2/**/*.py", ["train", "dali"]),
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "notebook", "dev"]),
         ("scripts/reproduce/*.py", ["train", "lens", "dev"]),

@@ -147,7 +147,7 @@ def _run_cell(cell: Cell, seed: int, targets: Sequence[str], study: Study, title
     import torch
 
     from reproduce import methods
-    from solo_margins.host.detect import versions
+    from solo_margins.versions import versions
 
     methods.install()
     torch.set_num_threads(1)
@@ -246,9 +246,9 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
 
 def settings_for(cell: Cell, preset: Preset) -> list[str]:
     """Return the settings of a preset, which sets the heads of every method, for one of them."""
-    from solo_margins import host
+    from solo.methods import METHODS
 
-    own = host.METHODS[cell.method].own_settings
+    own = METHODS[cell.method].own_settings
     kept = []
     for override in preset.settings:
         group, _, name = override.partition("=")[0].partition(".")

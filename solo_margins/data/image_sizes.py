@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+import lightning.pytorch as pl
 from omegaconf import DictConfig
 from PIL import Image
 from torch.utils.data import Subset
@@ -11,7 +12,6 @@ from torch.utils.data import Subset
 from solo_margins.config import setting
 from solo_margins.data.class_folders import log
 from solo_margins.data.folders import ImageFiles
-from solo_margins.host.lightning import pl
 
 # Images whose sizes stand for those of all.
 SAMPLED = 32

@@ -8,11 +8,8 @@ import torch
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import host
-from solo_margins.cli import SetupError, TrainingStopped
+from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
-from solo_margins.host.changes import left_out
-from solo_margins.host.detect import refusal
 from solo_margins.losses.capture import Captured, capture
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
@@ -72,7 +69,7 @@ def announce_default(cfg: DictConfig) -> None:
     if is_chosen or are_data_of_papers(data) or setting(cfg, "variant") not in recipes:
         return
     others = ", ".join(name for name in recipes if name != cfg.variant)
-    host.pl.utilities.rank_zero_only(print)(
+    pl.utilities.rank_zero_only(print)(
         f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
         f"other choices are variant=<one of {others}>.",
         flush=True,
@@ -120,8 +117,6 @@ class MarginRunCheck(pl.Callback):
         """Set the variant in the configuration before it is recorded."""
         settle_variant(pl_module.cfg)
         announce_default(pl_module.cfg)
-        for sentence in left_out:
-            host.pl.utilities.rank_zero.rank_zero_warn(sentence)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Capture what the losses of the first batch compare."""
@@ -152,11 +147,8 @@ class MarginRunCheck(pl.Callback):
         self.is_checked = True
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Say in one sentence what is wrong with the run, or with a fork's step, at the start."""
+        """End the first step, which has failed."""
         self._first_step.close()
-        is_known = self.is_checked or isinstance(exception, SetupError)
-        if not is_known and (refused := refusal(exception)):
-            raise refused from exception
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the first step, if there was none."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from solo_margins import registry
 from solo_margins.cli import SetupError, TrainingInterrupted, user_errors
-from solo_margins.host.detect import quick_imports
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,6 +54,7 @@ def linear(cfg: DictConfig) -> Run:
 
 
 def _programs() -> Any:
-    with user_errors(), quick_imports():
+    with user_errors():
+        registry.register()
         from solo_margins.training import programs
     return programs

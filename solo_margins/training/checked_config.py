@@ -10,22 +10,22 @@ from dataclasses import asdict
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from solo.methods import METHODS, BaseMethod, LinearModel
 
-from solo_margins import host
+from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
-from solo_margins.host.backbones import backbone_constructor
-from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
+from solo_margins.devices import complete_trainer_settings, runs_on_cpu
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
 from solo_margins.losses.margins import Margins
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.methods.settings import MarginSettings
 from solo_margins.recipes import RECIPES
-from solo_margins.registry import OUR_METHODS
+from solo_margins.registry import METHOD_NAMES, method_class
 from solo_margins.resolvers import data_workers
 from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
 from solo_margins.training.nonfinite import GuardSettings
@@ -82,7 +82,7 @@ def _complete_pretraining(cfg: DictConfig) -> None:
     resolve(cfg, pretraining=True)
     if cfg.method in RECIPES:
         settle_variant(cfg)
-    _complete(cfg, host.BaseMethod)
+    _complete(cfg, BaseMethod)
     _check_paths(cfg, "train_path")
     if setting(cfg, "data.val_path") and not setting(cfg, "data.no_labels"):
         _check_paths(cfg, "val_path")
@@ -97,7 +97,7 @@ def _complete_probe(cfg: DictConfig) -> None:
     OmegaConf.resolve(cfg)
     _fill_from_pretraining(cfg, read_settings(checkpoint) or OmegaConf.create({}))
     resolve(cfg, pretraining=False)
-    _complete(cfg, host.LinearModel)
+    _complete(cfg, LinearModel)
     complete_image_spec(cfg)
     _check_paths(cfg, "train_path", "val_path")
     if setting(cfg, "auto_augment") and cfg.data.format != "image_folder":
@@ -155,11 +155,7 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
 
 def _check_method(cfg: DictConfig) -> None:
-    try:
-        # Subscription, not `in`: a method that this solo-learn lacks says who has it.
-        host.METHODS[cfg.method]
-    except KeyError:
-        require_choice("method", cfg.method, sorted(set(host.METHODS) - {"base", "linear"}))
+    method_class(cfg.method)
 
 
 def _check_names(cfg: DictConfig, model: Any) -> None:
@@ -183,14 +179,14 @@ def _check_paths(cfg: DictConfig, *keys: str) -> None:
 def refuse_unread_settings(cfg: DictConfig) -> None:
     """Refuse margins for a method of solo-learn's own, which would be recorded and not trained."""
     method = cfg.method
-    if method not in host.SOLO_METHODS:
+    if method in METHOD_NAMES or method not in METHODS:
         # A fork's own method may have settings that are called alike.
         return
     unread = "margins" if setting(cfg, "margins") is not None else _unread_setting(cfg)
     if unread is None:
         return
     advice = "remove it"
-    for ours in OUR_METHODS.keys() & {f"{method}_margin", f"{method}_curv"}:
+    for ours in set(METHOD_NAMES) & {f"{method}_margin", f"{method}_curv"}:
         advice = (
             f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
             f"variant=baseline is {method} without margins"

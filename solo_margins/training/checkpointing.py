@@ -12,15 +12,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import checkpoints, host
+from solo_margins import checkpoints
 from solo_margins.cli import SetupError, TrainingStopped, is_helper_process, user_errors
 from solo_margins.config import setting
 from solo_margins.files import held_alone, put_in_place
-from solo_margins.host.lightning import pl
 from solo_margins.same_run import CONTINUED_FROM
 from solo_margins.training.continuing import note_continuation
 
@@ -59,7 +59,7 @@ class Run:
 
 def is_first_rank() -> bool:
     """Tell whether Lightning takes this process for the first rank."""
-    return bool(host.pl.utilities.rank_zero_only.rank == 0)
+    return bool(getattr(pl.utilities.rank_zero_only, "rank", 0) == 0)
 
 
 def folder_of_runs(cfg: DictConfig) -> Path:
@@ -244,7 +244,7 @@ class CompleteCheckpointIO(TorchCheckpointIO):
             unfinished.unlink(missing_ok=True)
 
 
-class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
+class RunCheckpointer(pl.Callback):
     """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
 
     A checkpoint is written completely or not at all, on every rank at once; the one before it is

@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig
 
 from solo_margins.cli import TrainingInterrupted
 from solo_margins.config import setting
-from solo_margins.host.lightning import pl
 from solo_margins.same_run import CONTINUED_FROM
 from solo_margins.training.checkpointing import checkpointer_of
 

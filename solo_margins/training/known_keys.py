@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
+from solo.methods import METHODS
 
-from solo_margins import host
 from solo_margins.config import nearest, setting, unknown_setting
-from solo_margins.host.lightning import pl
-from solo_margins.methods.margin_method import SHARED_SETTINGS
+from solo_margins.methods.base import SHARED_SETTINGS
 
 _TABLES: Any = OmegaConf.to_container(
     OmegaConf.load(Path(__file__).with_name("known_keys.yaml")), resolve=True
@@ -64,7 +64,7 @@ def method_settings(method: str) -> list[str] | None:
     if method in METHOD_SETTINGS:
         return METHOD_SETTINGS[method]
     # The release answers for methods that it lacks.
-    own = getattr(host.METHODS.get(method), "own_settings", None)
+    own = getattr(METHODS.get(method), "own_settings", None)
     return None if own is None else [*SHARED_SETTINGS, *own]
 
 

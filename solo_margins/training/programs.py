@@ -4,12 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch import seed_everything
 from omegaconf import DictConfig
+from solo.args import linear, pretrain
 
-from solo_margins import checkpoints, host
+from solo_margins import checkpoints
+from solo_margins.backbones import build_backbone, load_backbone
 from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
+from solo_margins.methods.linear import LinearClassifier
+from solo_margins.registry import method_class
 from solo_margins.same_run import CONTINUED_FROM
 from solo_margins.training.checked_config import checked
 from solo_margins.training.checkpointing import Run
@@ -41,7 +46,9 @@ def _note_checkpoint(cfg: DictConfig) -> None:
     content = checkpoints.read_checkpoint(path, in_place=True)
     # Checkpoints know the settings that solo-learn has completed.
     completed = parsed(cfg.copy())
-    model = host.LinearModel if "pretrained_feature_extractor" in cfg else host.METHODS[cfg.method]
+    model: Any = LinearClassifier
+    if "pretrained_feature_extractor" not in cfg:
+        model = method_class(cfg.method)
     completed = model.add_and_assert_specific_cfg(completed)
     note_continuation(cfg, completed, Path(path), content)
 
@@ -49,7 +56,7 @@ def _note_checkpoint(cfg: DictConfig) -> None:
 def _train(cfg: DictConfig) -> Run:
     with user_errors():
         cfg = parsed(cfg)
-        host.pl.seed_everything(cfg.seed, workers=True)
+        seed_everything(cfg.seed, workers=True)
         model = _classifier(cfg) if "pretrained_feature_extractor" in cfg else build_method(cfg)
     return train(cfg, model)
 
@@ -62,7 +69,7 @@ def parsed(cfg: DictConfig) -> DictConfig:
         )
     classes = setting(cfg, "data.num_classes")
     is_probe = "pretrained_feature_extractor" in cfg
-    cfg = host.parse_linear_cfg(cfg) if is_probe else host.parse_pretrain_cfg(cfg)
+    cfg = linear.parse_cfg(cfg) if is_probe else pretrain.parse_cfg(cfg)
     if classes is not None:
         # solo-learn counts empty and hidden folders, too.
         cfg.data.num_classes = classes
@@ -77,7 +84,7 @@ def parsed(cfg: DictConfig) -> DictConfig:
 
 def build_method(cfg: DictConfig) -> Any:
     """Return the method of a parsed configuration, in the memory layout that trains fastest."""
-    return _in_memory_format(host.METHODS[cfg.method](cfg), cfg)
+    return _in_memory_format(method_class(cfg.method)(cfg), cfg)
 
 
 def _in_memory_format(model: Any, cfg: DictConfig) -> Any:
@@ -100,8 +107,8 @@ def pretrained_backbone(cfg: DictConfig) -> Any:
     trained_on = setting(read_settings(checkpoint), "data.dataset")
     if trained_on is not None:
         described.data.dataset = trained_on
-    backbone = host.build_backbone(described)
-    host.load_backbone(backbone, checkpoint)
+    backbone = build_backbone(described)
+    load_backbone(backbone, checkpoint)
     return backbone
 
 
@@ -120,5 +127,5 @@ def _classifier(cfg: DictConfig) -> Any:
             label_smoothing=cfg.label_smoothing,
             num_classes=cfg.data.num_classes,
         )
-    model = host.LinearModel(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
+    model = LinearClassifier(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
     return _in_memory_format(model, cfg)

@@ -9,15 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import host, results
+from solo_margins import results
 from solo_margins.checkpoints import read_settings
 from solo_margins.cli import user_errors
 from solo_margins.config import setting
-from solo_margins.host.detect import versions
 from solo_margins.same_run import defining_settings
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE, Run
+from solo_margins.versions import form, versions
 
 
 def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
@@ -54,7 +55,7 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
         cfg.result_id = planned.id
     began = time.perf_counter()
     result = run(cfg)
-    if host.pl.utilities.rank_zero_only.rank == 0:
+    if getattr(pl.utilities.rank_zero_only, "rank", 0) == 0:
         left = {name: getattr(result, name) for name in ("folder", "checkpoint", "resumed_from")}
         record = replace(
             planned,
@@ -82,7 +83,7 @@ def _plan(cfg: DictConfig) -> results.Record:
         details["pretrained_feature_extractor"] = checkpoint
         details["pretraining_id"] = args.get("result_id")
     kind = "pretrain" if checkpoint is None else "linear"
-    return results.Record(kind, settings, host.form(), details=details, finished="")
+    return results.Record(kind, settings, form(), details=details, finished="")
 
 
 def _pretraining(checkpoint: Path, args: dict[str, Any]) -> dict[str, Any]:

@@ -8,15 +8,15 @@ import os
 import warnings
 from typing import Any
 
+import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import newest_checkpoint, read_settings, safe_loading
 from solo_margins.cli import TrainingStopped, user_errors
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
-from solo_margins.host.lightning import pl
 from solo_margins.training import checkpointing
-from solo_margins.training.callbacks import GradientNorm, ProgressBar
+from solo_margins.training.callbacks import GradientNorm, ProgressBar, run_callbacks
 from solo_margins.training.error_messages import run_errors
 from solo_margins.training.interruption import InterruptGuard
 
@@ -38,9 +38,9 @@ def _fit(cfg: DictConfig, model: Any, data: RunData, run: checkpointing.Run) -> 
         loggers = _loggers(cfg, run)
         batches = _batches_per_epoch(cfg, data)
         arguments = _trainer_arguments(cfg, batches)
-        # All others come in by the model's configure_callbacks.
+        # The method's own come in by its configure_callbacks.
         guard = InterruptGuard()
-        callbacks: list[Any] = [guard, GradientNorm()]
+        callbacks: list[Any] = [guard, GradientNorm(), *run_callbacks(cfg)]
         if cfg.checkpoint.enabled:
             callbacks.append(checkpointing.RunCheckpointer(cfg))
         if loggers:

@@ -9,7 +9,8 @@ from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
-from solo_margins import host
+from solo.data.dali_dataloader import build_transform_pipeline_dali
+
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.dali import (
     DALIBatches,
@@ -20,6 +21,7 @@ from solo_margins.data.dali import (
 )
 from solo_margins.data.folders import labelled_files
 from solo_margins.data.image_spec import ImageSpec
+from solo_margins.versions import form
 
 IMAGES, BATCH = 26, 6
 PER_EPOCH = IMAGES // BATCH
@@ -154,12 +156,12 @@ def test_what_dali_cannot_do_is_refused(view, dali_device, equalization, named):
 
 
 # solo-learn's repository resizes without cropping.
-if host.form() == "pypi":
+if form() == "pypi":
 
     def test_the_release_has_no_views_without_crops(view):
         cfg = OmegaConf.create(view(rrc={"enabled": False}))
         with pytest.raises(NotImplementedError, match=r"rrc\.enabled"):
-            host.build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
+            build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
 
 
 @pytest.mark.parametrize("name", ["truncated.jpg", "empty.jpg"])

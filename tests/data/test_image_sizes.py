@@ -3,10 +3,11 @@
 import importlib.util
 
 import damaged_images
+import lightning.pytorch as pl
 import pytest
 from PIL import Image
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 
 needs_dali = pytest.mark.skipif(
@@ -45,7 +46,7 @@ def test_views_of_more_than_twice_the_size_are_reported(warnings_of, overrides):
 
 
 def test_torchvisions_files_are_measured(stored, named_config, caplog, offline):
-    cfg = host.parse_pretrain_cfg(named_config("cifar10", stored("cifar10", "files")))
+    cfg = parse_pretrain_cfg(named_config("cifar10", stored("cifar10", "files")))
     for view in cfg.augmentations:
         view.crop_size = 224
     RunData(cfg, pretraining=True)
@@ -53,7 +54,7 @@ def test_torchvisions_files_are_measured(stored, named_config, caplog, offline):
 
 
 def test_only_the_first_rank_reports(warnings_of, monkeypatch):
-    monkeypatch.setattr(host.pl.utilities.rank_zero_only, "rank", 1)
+    monkeypatch.setattr(pl.utilities.rank_zero_only, "rank", 1)
     assert warnings_of(224) == []
 
 

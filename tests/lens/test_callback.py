@@ -4,11 +4,14 @@ import csv
 import json
 import math
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from method_parents import PARENTS, needs
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.cli import TrainingStopped
 from solo_margins.lens import Lens, records
 from solo_margins.lens.runs import load_runs
@@ -23,9 +26,9 @@ def fitted(raw_config, loaders, trainer, tmp_path):
 
     def run(method, *overrides, is_watched=True, **options):
         overrides = ("max_epochs=1", *needs(method), *overrides)
-        cfg = host.parse_pretrain_cfg(raw_config(method, *overrides))
-        host.pl.seed_everything(3)
-        model = host.METHODS[method](cfg)
+        cfg = parse_pretrain_cfg(raw_config(method, *overrides))
+        pl.seed_everything(3)
+        model = METHODS[method](cfg)
         folder = tmp_path / f"lens-{method}"
         lens = [Lens(folder, every=1)] if is_watched else []
         options = {"limit_train_batches": 3, "limit_val_batches": 0, **options}
@@ -61,7 +64,7 @@ def test_every_method_is_seen_and_none_is_changed(fitted, method):
 def test_the_loss_that_is_shown_is_the_one_that_is_trained(
     fitted, method, column, factor, tmp_path
 ):
-    logger = host.pl.loggers.CSVLogger(tmp_path, name="", version="")
+    logger = pl.loggers.CSVLogger(tmp_path, name="", version="")
     _, run = fitted(method, logger=logger, log_every_n_steps=1)
     logger.save()
     with open(tmp_path / "metrics.csv") as file:
@@ -115,7 +118,7 @@ def test_batches_of_one_step_are_looked_at_once(fitted):
 def test_a_setting_brings_it_to_any_trainer(config, loaders, trainer, is_enabled, expected):
     cfg = config("simclr_margin", f"lens.enabled={is_enabled}")
     fit = trainer(cfg, max_epochs=1, limit_train_batches=1, limit_val_batches=0)
-    fit.fit(host.METHODS["simclr_margin"](cfg), *loaders(cfg))
+    fit.fit(METHODS["simclr_margin"](cfg), *loaders(cfg))
     assert sum(isinstance(callback, Lens) for callback in fit.callbacks) == expected
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 from omegaconf import OmegaConf
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
-from solo_margins import host
 from solo_margins.config import read
 from solo_margins.lens import LensSettings
 
@@ -21,10 +22,10 @@ from solo_margins.lens import LensSettings
 )
 def test_wrong_settings_are_refused_with_those_of_the_method(raw_config, override, named):
     """In any program: before there is a trainer, and before images are loaded."""
-    cfg = host.parse_pretrain_cfg(raw_config("mocov3_margin"))
+    cfg = parse_pretrain_cfg(raw_config("mocov3_margin"))
     cfg = OmegaConf.merge(cfg, OmegaConf.from_dotlist([override]))
     with pytest.raises(ValueError, match=named):
-        host.METHODS["mocov3_margin"](cfg)
+        METHODS["mocov3_margin"](cfg)
 
 
 def test_the_composed_configuration_has_every_setting(composed):

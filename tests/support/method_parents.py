@@ -1,11 +1,9 @@
-"""Our methods and the methods of the host that they derive from."""
+"""Our methods and the methods of solo-learn that they derive from."""
 
-import pytest
+from solo.methods import METHODS
 
-from solo_margins import host
-
-# Each of our methods, the method of the host that it derives from, and what that needs besides.
-_EVERY = {
+# Each of our methods, the method of solo-learn that it derives from, and what that needs besides.
+ALL_PARENTS = {
     "mocov3_margin": ("mocov3", []),
     "simclr_margin": ("simclr", []),
     "byol_curv": ("byol", []),
@@ -30,18 +28,10 @@ _EVERY = {
 }
 
 
-# The release is adapted for these.
-_ON_THE_RELEASE = ("mocov3_margin", "simclr_margin", "byol_curv")
-# Those that the installed solo-learn offers: tests of others are not collected.
-PARENTS = {
-    method: parent
-    for method, parent in _EVERY.items()
-    if host.form() == "main" or method in _ON_THE_RELEASE
-}
+# Those that the installed solo-learn has.
+PARENTS = {name: parent for name, parent in ALL_PARENTS.items() if name in METHODS}
 
 
 def needs(method):
-    """Return the settings that a method needs, or skip the test where the host lacks it."""
-    if method not in PARENTS:
-        pytest.skip(f"the release of solo-learn is not adapted for {method}")
-    return _EVERY[method][1]
+    """Return the settings that a method needs."""
+    return PARENTS[method][1]

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from solo.methods import METHODS
+from solo.methods.mocov3 import MoCoV3
 
-from solo_margins import cli, host, training
+from solo_margins import cli, training
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -25,13 +27,13 @@ def before_step(monkeypatch):
     """Call a function in a training of MoCo v3, before a step of a given number."""
 
     def arrange(step, function):
-        class Disturbed(host.MoCoV3):
+        class Disturbed(MoCoV3):
             def on_train_batch_start(self, batch, batch_idx):
                 if self.trainer.global_step == step:
                     function()
                 return super().on_train_batch_start(batch, batch_idx)
 
-        monkeypatch.setitem(host.METHODS, "mocov3", Disturbed)
+        monkeypatch.setitem(METHODS, "mocov3", Disturbed)
 
     return arrange
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host
+from solo_margins.backbones import build_backbone
 from solo_margins.lens import records
+from solo_margins.versions import form
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,7 +104,7 @@ def test_linear_probing_of_a_checkpoint(start, finish, written, linear_config, t
         cfg[key] = value
     del cfg["augmentations"]
     OmegaConf.save(cfg, tmp_path / "conf" / "own.yaml")
-    network = host.build_backbone(
+    network = build_backbone(
         OmegaConf.create({"backbone": {"name": "resnet18"}, "data": {"dataset": "custom"}})
     )
     state = {f"encoder.{key}": value for key, value in network.state_dict().items()}
@@ -149,11 +150,11 @@ def test_a_program_without_hydra_knows_our_methods_and_the_image_size(start, fin
     done = finish(start("-m", "solo_margins.run", "programs/main_program.py", *option))
     assert done.code == 0, done.err
     answer = json.loads(done.out.strip().splitlines()[-1])
-    size = 48 if host.FORM == "main" else None
+    size = 48 if form() == "main" else None
     assert answer == ["__main__", 42, True, "programs", size]
 
 
-@pytest.mark.skipif(host.FORM != "main", reason="the release ships no programs")
+@pytest.mark.skipif(form() != "main", reason="the release ships no programs")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="solo-learn's program works on a GPU")
 def test_the_hosts_knn_program_starts_and_says_what_it_lacks(
     start, finish, config, image_folder, tmp_path

@@ -8,10 +8,10 @@ from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 
 from solo_margins.cli import SetupError
-from solo_margins.host.detect import form, host_folder
 from solo_margins.recipes import RECIPES
 from solo_margins.training.checked_config import checked
 from solo_margins.training.known_keys import known_keys, method_settings, refuse_unknown_keys
+from solo_margins.versions import form, host_folder
 
 RECIPES_OF_SOLO_LEARN = host_folder().parent / "scripts"
 
@@ -86,10 +86,10 @@ def test_a_setting_of_another_method_is_refused(raw_config, method, key):
 
 def test_a_method_itself_refuses_settings_of_another(config):
     """In solo-learn's own program nobody else looks."""
-    from solo_margins import host
+    from solo.methods import METHODS
 
     with pytest.raises(ValueError, match="has no setting 'temperature'"):
-        host.METHODS["byol_curv"](config("byol_curv", "method_kwargs.temperature=0.5"))
+        METHODS["byol_curv"](config("byol_curv", "method_kwargs.temperature=0.5"))
 
 
 @pytest.mark.parametrize("method", RECIPES)

@@ -12,11 +12,11 @@ import pytest
 from forked import ForkedPrograms
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from solo.methods import METHODS
 
-from solo_margins import host
-from solo_margins.host.detect import form, host_folder
 from solo_margins.losses import Margins
-from solo_margins.registry import OUR_METHODS
+from solo_margins.registry import METHOD_NAMES
+from solo_margins.versions import form, host_folder
 
 PROGRAMS = host_folder().parent
 PRETRAIN, RECIPES = PROGRAMS / "main_pretrain.py", PROGRAMS / "scripts" / "pretrain"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     form() != "main" or not PRETRAIN.is_file(), reason="solo-learn's release has no programs"
 )
 
-MARGIN_FORMS = {name.rpartition("_")[0]: name for name in OUR_METHODS}
+MARGIN_FORMS = {name.rpartition("_")[0]: name for name in METHOD_NAMES}
 
 
 def recipes():
@@ -45,7 +45,7 @@ def program():
 
 
 def test_all_methods_with_a_margin_form_have_a_recipe():
-    assert {recipe.values[1] for recipe in recipes()} == set(OUR_METHODS)
+    assert {recipe.values[1] for recipe in recipes()} == set(METHOD_NAMES)
 
 
 @pytest.mark.parametrize(("file", "method"), recipes())
@@ -56,7 +56,7 @@ def test_a_recipe_of_solo_learn_builds_the_margin_form(program, file, method):
     OmegaConf.set_struct(cfg, False)
     cfg = program["parse_cfg"](cfg)
     model = program["METHODS"][cfg.method](cfg)
-    assert isinstance(model, host.METHODS[recipe.method])
+    assert isinstance(model, METHODS[recipe.method])
     assert type(model).__module__ == f"solo_margins.methods.{method}"
     assert model.margins == Margins()
     for key, value in recipe.method_kwargs.items():
