@@ -64,7 +64,7 @@ def test_single_images_of_other_sizes_and_damaged_ones_do_not_count(
     images = damaged_images.copied(image_folder, tmp_path / "images")
     for number, folder in enumerate(damaged_images.classes(images)):
         damaged_images.write_unreadable(folder, "text.png")
-        Image.new("RGB", (9, 9)).save(folder / f"tiny {number}.png")
+        Image.new("RGB", (9, 9)).save(folder / f"!{number}.png")
     assert warnings_of(64, f"data.train_path={images / 'train'}") == []
 
 
