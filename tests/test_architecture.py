@@ -17,7 +17,7 @@ LAYERS = [
     ["data"],
     ["resolvers"],
     ["cli"],
-    ["lens"],
+    ["command_line", "lens"],
     ["methods"],
     ["training"],
     ["evaluation"],
