@@ -18,7 +18,7 @@ LAYERS = [
     ["data"],
     ["resolvers"],
     ["cli"],
-    ["lens"],
+    ["command_line", "lens"],
     ["methods"],
     ["training"],
     ["evaluation"],
