@@ -3,17 +3,18 @@
 import hydra
 from omegaconf import DictConfig
 
-from solo_margins import cli, training
+from solo_margins.cli import exit_on_interrupt, run_cli
+from solo_margins.training import pretrain
 
 
 # Without --config-name there is nothing to run, but --help has something to print.
 @hydra.main(version_base="1.2", config_name="solo_margins/help")
 def main(cfg: DictConfig) -> None:
     """Pretrain as the configuration says."""
-    cli.run_cli(training.pretrain, cfg, program=__file__)
+    run_cli(pretrain, cfg, program=__file__)
 
 
 if __name__ == "__main__":
     # A launcher may wait here for jobs that run elsewhere.
-    with cli.exit_on_interrupt():
+    with exit_on_interrupt():
         main()

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from solo_margins.training.programs import parsed
 from tqdm import tqdm
 
 from solo_margins import host
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import parsed
 
 
 class TakesImages(host.pl.LightningModule):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from solo_margins.training.programs import build_method, parsed
 from tqdm import tqdm
 
 from solo_margins import host
@@ -25,7 +26,6 @@ from solo_margins.data.datamodule import RunData
 from solo_margins.lens.callback import DEFAULT_INTERVAL, Lens
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import build_method, parsed
 
 BAR = 0.02
 

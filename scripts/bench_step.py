@@ -29,14 +29,14 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
+from solo_margins.training.programs import build_method, parsed
+from solo_margins.training.trainer import train
 from tqdm import tqdm
 
 from solo_margins import host
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
 from solo_margins.training.checkpointing import Run
-from solo_margins.training.programs import build_method, parsed
-from solo_margins.training.trainer import train
 
 BARS = {"all margins": 1.02, "one direction": 0.6}
 PARENTS = {"mocov3_margin": "mocov3", "byol_curv": "byol"}

@@ -18,6 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from solo_margins.ranks import is_rank_zero
 from solo_margins.same_run import are_the_same_run
 
 # Ends the name of the checkpoint before the newest, after .ckpt.
@@ -145,7 +146,7 @@ def newest_readable(folder: Path) -> Path | None:
         fault = fault_of(checkpoint)
         if fault is None:
             return checkpoint
-        if os.environ.get("LOCAL_RANK", "0") == "0":
+        if is_rank_zero():
             log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
     return None
 

@@ -7,13 +7,14 @@ from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
-from solo_margins.cli import SetupError, TrainingStopped
+from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.host.changes import left_out
 from solo_margins.host.detect import refusal
 from solo_margins.losses.capture import last_step
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
+from solo_margins.ranks import is_rank_zero
 from solo_margins.recipes import RECIPES, Values, Variants, are_data_of_papers
 from solo_margins.resolvers import running_program
 
@@ -67,10 +68,15 @@ def announce_default(cfg: DictConfig) -> None:
     program = running_program()
     is_chosen = program is None or program.runtime.choices.get("variant", "") is not None
     data, recipes = _recipes_of(cfg)
-    if is_chosen or are_data_of_papers(data) or setting(cfg, "variant") not in recipes:
+    if (
+        not is_rank_zero()
+        or is_chosen
+        or are_data_of_papers(data)
+        or setting(cfg, "variant") not in recipes
+    ):
         return
     others = ", ".join(name for name in recipes if name != cfg.variant)
-    host.pl.utilities.rank_zero_only(print)(
+    print(
         f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
         f"other choices are variant=<one of {others}>.",
         flush=True,
@@ -138,7 +144,7 @@ class MarginRunCheck(pl.Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Say in one sentence what is wrong with the run, or with a fork's step, at the start."""
-        is_known = self.is_checked or isinstance(exception, SetupError)
+        is_known = self.is_checked or isinstance(exception, TrainingStopped)
         if not is_known and (refused := refusal(exception)):
             raise refused from exception
 

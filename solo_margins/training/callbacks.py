@@ -1,28 +1,22 @@
-"""The callbacks of a run: they come in by Lightning's ``configure_callbacks``, in any program."""
+"""Callbacks of every run of our programs; :mod:`solo_margins.training.fit` lists them all."""
 
 import logging
 import re
 import sys
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.cli import SetupError, show_warnings, user_errors
-from solo_margins.config import read, setting
-from solo_margins.data.datamodule import RunData
+from solo_margins.config import read
 from solo_margins.data.deterministic import EPOCH, STEP, derive_seed, seed_cpu
 from solo_margins.data.folders import skipped_files, total
-from solo_margins.host import Checkpointer
-from solo_margins.host.lightning import pl
 from solo_margins.lens import LensSettings
 from solo_margins.methods.margin_method import MarginMethod
 from solo_margins.methods.run_check import MarginRunCheck
-from solo_margins.training.checkpointing import RunCheckpointer
-from solo_margins.training.interruption import InterruptGuard
-from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
 
 # Name of the list of unreadable images in a run's folder.
 SKIPPED_FILE = "skipped_images.txt"
@@ -31,54 +25,18 @@ log = logging.getLogger("solo_margins.data")
 
 
 def run_callbacks(module: Any) -> list[Any]:
-    """Return the callbacks of a module's run that its trainer does not have yet.
-
-    A run is ours if its method is one of ours or its configuration is composed from ours, which has
-    ``run_id``. Any other run of solo-learn's stays as it is, unless it asks for the lens.
-    """
-    if not hasattr(module, "cfg"):
-        # A module of a fork.
+    """Return the callbacks that a method of ours brings into any trainer."""
+    if not isinstance(module, MarginMethod):
         return []
-    cfg, trainer = module.cfg, module.trainer
-    is_our_method = isinstance(module, MarginMethod)
-    is_our_recipe = "run_id" in cfg
     callbacks: list[Any] = []
-    if setting(cfg, "replace_loaders", False) and trainer.state.fn == "fit":
-        # solo-learn's program has brought loaders of its own, see solo_margins.hydra_callback.
-        with user_errors():
-            data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
-        trainer._data_connector.attach_datamodule(module, data)
-    elif setting(cfg, "data.format") == "tensors" and not is_our_recipe:
-        # solo-learn would read the images with PIL without a word.
-        raise SetupError(
-            "data.format=tensors is read by solo-margins' recipes and its main_pretrain.py: run "
-            "this configuration there, or use data.format=image_folder."
-        )
-    if is_our_method or is_our_recipe:
-        # It comes first of those that act on a batch: it stops before anybody sees the next one.
-        callbacks.append(InterruptGuard())
-        # A method may be built from a few settings and given to any trainer.
-        saves_state = setting(cfg, "checkpoint.enabled", False)
-        callbacks.append(NonFiniteGuard(read(cfg, "numerics", GuardSettings), saves_state))
-        if any(isinstance(callback, Checkpointer) for callback in trainer.callbacks):
-            callbacks.append(RunCheckpointer(cfg))
-    if is_our_recipe:
-        callbacks.append(SeededSteps(cfg.seed))
-    if isinstance(trainer.datamodule, RunData):
-        callbacks.append(ClosingReport())
-    # Somebody's own configuration of a method of solo-learn may call something else "lens".
-    if is_our_method or is_our_recipe or setting(cfg, "lens.enabled") is True:
-        settings = read(cfg, "lens", LensSettings)
-        if settings.enabled:
-            from solo_margins.lens import Lens
+    settings = read(module.cfg, "lens", LensSettings)
+    if settings.enabled:
+        from solo_margins.lens import Lens
 
-            callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
-    if is_our_method:
-        # Last: when it raises another error, all others have heard of the first one.
-        callbacks.append(MarginRunCheck())
-    if callbacks:
-        show_warnings()
-    present = {type(callback) for callback in trainer.callbacks}
+        callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
+    # Last: when it raises another error, all others have heard of the first one.
+    callbacks.append(MarginRunCheck())
+    present = {type(callback) for callback in module.trainer.callbacks}
     return [callback for callback in callbacks if type(callback) not in present]
 
 
@@ -112,12 +70,19 @@ class SeededSteps(pl.Callback):
 
 
 class ClosingReport(pl.Callback):
-    """Says how accurate a run is, and how many images were skipped; lists these in its folder."""
+    """Says how accurate a run is, and how many images were skipped; lists these in its folder.
+
+    Args:
+        classifier: what ``val_acc1`` is the accuracy of.
+    """
+
+    def __init__(self, classifier: str) -> None:
+        super().__init__()
+        self.classifier = classifier
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Print the last accuracies on validation images, if any were measured."""
-        layer = "Linear" if "pretrained_feature_extractor" in pl_module.cfg else "Online"
-        titles = {"val_acc1": f"{layer} classifier", "val_knn_acc1": "kNN"}
+        titles = {"val_acc1": self.classifier, "val_knn_acc1": "kNN"}
         values = trainer.callback_metrics
         found = [f"{titles[name]}: {values[name]:.2f} %" for name in titles if name in values]
         if found and trainer.is_global_zero:

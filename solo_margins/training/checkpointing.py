@@ -1,4 +1,4 @@
-"""A run's folder, and the callback that writes its checkpoints in any program that trains."""
+"""A run's folder, and the callback that writes its checkpoints."""
 
 import contextlib
 import io
@@ -13,15 +13,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import checkpoints, host
-from solo_margins.cli import SetupError, TrainingStopped, is_helper_process
+from solo_margins import checkpoints
+from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.files import complete_file, put_in_place
-from solo_margins.host.lightning import pl
+from solo_margins.ranks import is_rank_zero
 
 # Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
@@ -130,8 +131,8 @@ def choose_run(cfg: DictConfig) -> Run:
         fault = checkpoints.fault_of(resumed)
         if fault is not None:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
-    # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
-    leads = not is_helper_process() and host.pl.utilities.rank_zero_only.rank == 0
+    # The other ranks wait for the choice of rank 0.
+    leads = is_rank_zero()
     writers = ("checkpoint.enabled", "loggers.tensorboard", "wandb.enabled", "lens.enabled")
     writes = leads and (setting(cfg, "loggers.csv", True) or any(setting(cfg, w) for w in writers))
     run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)
@@ -167,15 +168,15 @@ def writing(what: str) -> Iterator[None]:
 
 
 def refuse_other_run(run: Run, cfg: DictConfig) -> None:
-    """Raise ``SetupError`` if the folder of a run holds another one."""
-    if run.goes_on or is_helper_process() or checkpoints.newest_checkpoint(run.folder) is None:
+    """Raise ``ValueError`` if the folder of a run holds another one."""
+    if run.goes_on or not is_rank_zero() or checkpoints.newest_checkpoint(run.folder) is None:
         return
     resumes = setting(cfg, "auto_resume.enabled", False)
     # Unreadable checkpoints are ignored; auto-resume has warned of them.
     if resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder))):
         return
     other = " with other settings" if resumes else ""
-    raise SetupError(
+    raise ValueError(
         f"run_id={run.name}: {run.folder} already holds a run{other}; choose another run_id, or "
         "continue that run with the same settings and auto_resume.enabled=true."
     )
@@ -183,7 +184,7 @@ def refuse_other_run(run: Run, cfg: DictConfig) -> None:
 
 def chosen_name(cfg: DictConfig) -> str | None:
     """Return the ``run_id`` that names a run's folder, None where there is none."""
-    shared = os.environ.get(RUN_ID_VARIABLE) if is_helper_process() else None
+    shared = None if is_rank_zero() else os.environ.get(RUN_ID_VARIABLE)
     name = shared or setting(cfg, "run_id")
     if name is None:
         return None
@@ -213,8 +214,8 @@ class CompleteCheckpointIO(TorchCheckpointIO):
             unfinished.unlink(missing_ok=True)
 
 
-class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
-    """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
+class RunCheckpointer(pl.Callback):
+    """Saves a run in a folder of its own.
 
     A checkpoint is written completely or not at all, on every rank at once; the one before it is
     kept aside until the next. A resumed run goes on in its folder.
@@ -224,7 +225,7 @@ class RunCheckpointer(host.Checkpointer):  # type: ignore[misc, valid-type]
     """
 
     def __init__(self, cfg: DictConfig) -> None:
-        pl.Callback.__init__(self)
+        super().__init__()
         self.cfg = cfg
         # The run's folder, known when fitting starts.
         self.path: Any = None

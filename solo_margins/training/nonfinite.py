@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -15,7 +16,6 @@ from torch import Tensor, nn
 from solo_margins.checkpoints import run_folder
 from solo_margins.cli import TrainingStopped
 from solo_margins.data.folders import file_of
-from solo_margins.host.lightning import pl
 from solo_margins.losses.checks import require_choice, require_count
 
 STEPS = "optimizer.lr, gradient_clip_val and precision"

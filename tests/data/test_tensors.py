@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from solo_margins.training.programs import parsed
 
 from solo_margins import files as files_module
 from solo_margins.data import folders, tensors
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
 from solo_margins.data.unfinished import WRITER, remove_abandoned, sign
-from solo_margins.training.programs import parsed
 
 TENSORS = "data.format=tensors"
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from solo_margins.training.programs import build_method, parsed
 
 from solo_margins import results
 from solo_margins.cli import SetupError, user_errors
 from solo_margins.lens import records
 from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import build_method, parsed
 
 FEW = settings(
     max_examples=40,

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from omegaconf import OmegaConf
+from solo_margins.training.programs import pretrained_backbone
 
 from solo_margins import host, training
-from solo_margins.training.programs import pretrained_backbone
 
 
 @pytest.fixture

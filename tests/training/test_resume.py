@@ -11,11 +11,11 @@ import pytest
 import torch
 from host_internals import needs_the_repository
 from method_parents import PARENTS, needs
+from solo_margins.training.programs import parsed
 
 from solo_margins import host, training
 from solo_margins.data.datamodule import RunData
 from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4

@@ -263,9 +263,6 @@ class LinearModel(TrainedModule, linear.LinearModel):
         mixup_func: mixes images and targets of a training batch.
     """
 
-    # Provided by the release.
-    shared_step: Any
-
     def __init__(
         self,
         backbone: nn.Module,
@@ -294,16 +291,29 @@ class LinearModel(TrainedModule, linear.LinearModel):
             feats = self.backbone(self.in_memory_format(X))
         return {"logits": self.classifier(feats), "feats": feats}
 
+    def shared_step(self, batch: Sequence[Any], batch_idx: int) -> dict[str, Any]:
+        """Return loss, accuracies and size of a batch by name, where the release has a tuple."""
+        if self.training and self.mixup_func is not None:
+            X, mixed = self.mixup_func(*batch)
+            return {"batch_size": len(X), "loss": self.loss_func(self(X)["logits"], mixed)}
+        size, loss, acc1, acc5 = super().shared_step(batch, batch_idx)
+        return {"batch_size": size, "loss": loss, "acc1": acc1, "acc5": acc5}
+
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Any:
         """Return the loss of a training batch; a frozen backbone stays in evaluation mode."""
         if not self.finetune:
             self.backbone.eval()
+        out = self.shared_step(batch, batch_idx)
+        metrics = {"train_loss": out["loss"]}
         if self.mixup_func is None:
-            _, loss, acc1, acc5 = self.shared_step(batch, batch_idx)
-            metrics = {"train_loss": loss, "train_acc1": acc1, "train_acc5": acc5}
-        else:
-            X, mixed = self.mixup_func(*batch)
-            loss = self.loss_func(self(X)["logits"], mixed)
-            metrics = {"train_loss": loss}
+            metrics |= {"train_acc1": out["acc1"], "train_acc5": out["acc5"]}
         self.log_dict(metrics, on_epoch=True, sync_dist=True)
-        return loss
+        return out["loss"]
+
+    def validation_step(self, batch: Sequence[Any], batch_idx: int) -> Any:
+        """Return the metrics of a batch, and collect them for the end of the epoch."""
+        out = self.shared_step(batch, batch_idx)
+        metrics = {f"val_{name}": out[name] for name in ("loss", "acc1", "acc5")}
+        metrics["batch_size"] = out["batch_size"]
+        self.validation_step_outputs.append(metrics)
+        return metrics
