@@ -228,7 +228,7 @@ def trainer(tmp_path):
         return host.pl.Trainer(
             **{
                 "accelerator": "cpu",
-                "devices": cfg.devices,
+                "devices": cfg.devices if isinstance(cfg.devices, int) else len(cfg.devices),
                 "strategy": cfg.strategy,
                 "max_epochs": cfg.max_epochs,
                 "callbacks": list(callbacks),

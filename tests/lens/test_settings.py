@@ -4,7 +4,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from solo_margins import host, training
-from solo_margins.cli import SetupError
 from solo_margins.config import read
 from solo_margins.lens import LensSettings
 
@@ -26,7 +25,7 @@ def test_wrong_settings_are_refused_in_a_sentence(override, message):
 
 @pytest.mark.parametrize("method", ["mocov3_margin", "simclr"])
 def test_they_are_checked_before_training(raw_config, method):
-    with pytest.raises(SetupError, match=r"lens\.every must be a whole number above 0"):
+    with pytest.raises(ValueError, match=r"lens\.every must be a whole number above 0"):
         training.pretrain(raw_config(method, "lens.every=0"))
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from solo_margins import cli, host, training
+from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -25,13 +26,13 @@ def before_step(monkeypatch):
     """Call a function in a training of MoCo v3, before a step of a given number."""
 
     def arrange(step, function):
-        class Disturbed(host.MoCoV3):
+        class Disturbed(MoCoV3Margin):
             def on_train_batch_start(self, batch, batch_idx):
                 if self.trainer.global_step == step:
                     function()
                 return super().on_train_batch_start(batch, batch_idx)
 
-        monkeypatch.setitem(host.METHODS, "mocov3", Disturbed)
+        monkeypatch.setitem(host.METHODS, "mocov3_margin", Disturbed)
 
     return arrange
 
@@ -96,7 +97,7 @@ def unfinished(config, before_step):
 
 
 def newest_and_previous(tmp_path):
-    folder = tmp_path / "runs" / "mocov3" / "broken"
+    folder = tmp_path / "runs" / "mocov3_margin" / "broken"
     [newest] = folder.glob("*.ckpt")
     [previous] = folder.glob("*.ckpt.previous")
     return newest, previous

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from solo_margins import cli, host, training
+from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 BATCHES = 4
 
@@ -16,10 +17,10 @@ def interrupting(monkeypatch):
     """Let MoCo v3 send SIGINT to its own process in a step of one of its hooks."""
 
     def arrange(hook, when, times=1, number=signal.SIGINT):
-        class Interrupting(host.MoCoV3):
+        class Interrupting(MoCoV3Margin):
             pass
 
-        original = getattr(host.MoCoV3, hook)
+        original = getattr(MoCoV3Margin, hook)
 
         def interrupted(self, *args, **kwargs):
             if not self.trainer.sanity_checking and when(self.trainer):
@@ -28,8 +29,8 @@ def interrupting(monkeypatch):
             return original(self, *args, **kwargs)
 
         setattr(Interrupting, hook, interrupted)
-        monkeypatch.setitem(host.METHODS, "mocov3", Interrupting)
-        return lambda: monkeypatch.setitem(host.METHODS, "mocov3", host.MoCoV3)
+        monkeypatch.setitem(host.METHODS, "mocov3_margin", Interrupting)
+        return lambda: monkeypatch.setitem(host.METHODS, "mocov3_margin", MoCoV3Margin)
 
     return arrange
 

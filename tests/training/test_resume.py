@@ -11,11 +11,12 @@ import pytest
 import torch
 from host_internals import needs_the_repository
 from method_parents import PARENTS, needs
-from solo_margins.training.programs import parsed
 
 from solo_margins import host, training
 from solo_margins.data.datamodule import RunData
-from solo_margins.training.checked_config import checked
+from solo_margins.training.checked_config import checked_pretraining
+from solo_margins.training.linear_model import LinearModel
+from solo_margins.training.pretrain import parsed_pretraining
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -149,17 +150,17 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     whole = weights_of(
         training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint
     )
-    step = host.LinearModel.training_step
+    step = LinearModel.training_step
 
     def stopping(self, *args, **kwargs):
         if self.trainer.global_step == BATCHES + 1:
             interrupt()
         return step(self, *args, **kwargs)
 
-    monkeypatch.setattr(host.LinearModel, "training_step", stopping)
+    monkeypatch.setattr(LinearModel, "training_step", stopping)
     with pytest.raises(training.TrainingInterrupted):
         training.linear(linear_config(checkpoint, *changes))
-    monkeypatch.setattr(host.LinearModel, "training_step", step)
+    monkeypatch.setattr(LinearModel, "training_step", step)
     result = training.linear(linear_config(checkpoint, *changes))
     assert result.resumed_from is not None
     assert differences(whole, weights_of(result.checkpoint)) == []
@@ -192,7 +193,7 @@ FORMATS = pytest.mark.parametrize("format_", ["image_folder", "tensors"])
 
 
 def batches_at(config, place, *changes):
-    cfg = parsed(checked(config(*changes)))
+    cfg = parsed_pretraining(checked_pretraining(config(*changes)))
     batches = RunData(cfg, pretraining=True).train
     batches.trainer = place
     return [(indexes.tolist(), torch.stack(views)) for indexes, views, _ in batches]

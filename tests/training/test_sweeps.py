@@ -113,24 +113,6 @@ def test_every_job_may_train_on_two_devices(start, finish, tmp_path):
     assert len(list(tmp_path.glob("trained_models/simclr_margin/*"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("launcher", "package", "extra"),
-    [
-        ("joblib", "hydra-joblib-launcher", "sweep"),
-        ("slurm", "hydra-submitit-launcher", "slurm"),
-        ("ray", "hydra-ray-launcher", "ray"),
-    ],
-)
-def test_a_launcher_that_is_not_installed_is_named(start, finish, launcher, package, extra):
-    if importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}"):
-        pytest.skip(f"{package} is installed")
-    done = finish(start(*SWEEP, f"launcher={launcher}", "seed=1,2"))
-    assert done.code == 1
-    [sentence] = [line for line in done.err.splitlines() if "HYDRA_FULL_ERROR" not in line and line]
-    assert f"needs {package}, which is not installed: run `pip install {package}`" in sentence
-    assert f"[{extra}]" in sentence
-
-
 @pytest.mark.parametrize("launcher", ["local", "joblib", "slurm", "ray"])
 @pytest.mark.parametrize("config", ["mocov3_margin.yaml", "linear.yaml"])
 def test_launchers_compose_with_every_program(composed, launcher, config):
