@@ -10,18 +10,19 @@ PACKAGE = Path(__file__).resolve().parents[1] / "solo_margins"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "configs" not in path.parts]
 # From bottom to top: a part may import those of earlier lines, wherever in its files it does.
 LAYERS = [
-    ["config", "files", "losses", "recipes", "same_run"],
+    ["config", "files", "losses", "ranks", "recipes", "same_run"],
     ["backbones", "checkpoints", "results"],
     ["registry"],
     ["host"],
     ["data"],
     ["resolvers"],
+    ["multirun"],
     ["cli"],
     ["lens"],
     ["methods"],
     ["training"],
     ["evaluation"],
-    ["export", "hydra_callback", "run"],
+    ["export", "linear", "pretrain"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # registry puts the parts together when solo-learn is loaded: it imports these inside of functions.

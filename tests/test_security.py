@@ -202,22 +202,6 @@ def test_a_malicious_checkpoint_is_not_resumed_from(
     assert str(newest) in caplog.text
 
 
-def test_programs_of_solo_learn_load_data_only(bait, marker, tmp_path):
-    path = bait(tmp_path / "bad.ckpt")
-    program = tmp_path / "main_own.py"
-    program.write_text(f"import torch\ntorch.load({str(path)!r}, weights_only=False)\n")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "solo_margins.run", program],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert not marker.exists()
-    assert "weights_only" in done.stderr.lower() or "Weights only" in done.stderr
-
-
 def test_damaged_checkpoints_are_one_sentence(pretrained, tmp_path):
     cfg, checkpoint = pretrained
     whole = checkpoint.read_bytes()
