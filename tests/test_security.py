@@ -149,7 +149,7 @@ def refused(call, path, marker):
 @pytest.fixture
 def pretrained(raw_config):
     """A configuration and the checkpoint that it made."""
-    cfg = raw_config("simclr", "max_epochs=1", "enable_progress_bar=false")
+    cfg = raw_config("simclr_margin", "max_epochs=1", "enable_progress_bar=false")
     del cfg["devices"], cfg["performance"]
     return cfg, training.pretrain(cfg).checkpoint
 

@@ -178,7 +178,7 @@ def _quiet(folder: Path) -> Iterator[None]:
     """Send what a run prints into a file of its folder: several run at a time.
 
     Raises:
-        SetupError: another process runs the same cell.
+        ValueError: another process runs the same cell.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -191,7 +191,7 @@ def _quiet(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise training.SetupError(f"Another process runs this cell in {folder}.") from None
+            raise ValueError(f"Another process runs this cell in {folder}.") from None
         yield
 
 
