@@ -16,7 +16,6 @@ from solo_margins.checkpoints import find_checkpoint
 from solo_margins.config import read
 from solo_margins.training.nonfinite import (
     GuardSettings,
-    NonFiniteError,
     NonFiniteGuard,
     is_nonfinite,
 )
@@ -294,13 +293,3 @@ def test_processes_decide_alike(spoiled, start, finish, tmp_path, action):
     seen = json.loads((folder / "nonfinite-step1.json").read_text())
     assert [len(part) for part in seen["image_indexes"]] == [4, 4]
     assert (folder / "nonfinite-step1.state").is_file()
-
-
-def test_the_programs_of_solo_learn_stop_too(raw_config, trainer, loaders, tmp_path):
-    broken_numbers.register(calls=[0])
-    cfg = host.parse_pretrain_cfg(raw_config("simclr_margin", "backbone.name=hiccup"))
-    train, _ = loaders(cfg)
-    fit = trainer(cfg, max_epochs=1)
-    with pytest.raises(NonFiniteError, match="Stopped at step 0 of method=simclr_margin"):
-        fit.fit(host.METHODS["simclr_margin"](cfg), train)
-    assert (tmp_path / "nonfinite-step0.json").is_file()
