@@ -3,10 +3,13 @@
 The checkpoint is named by ``pretrained_feature_extractor=<checkpoint or its folder>``.
 """
 
+import sys
+
 import hydra
 from omegaconf import DictConfig
 
 from solo_margins.cli import exit_on_interrupt, run_cli
+from solo_margins.command_line import check_or_exit
 from solo_margins.training import linear
 
 
@@ -20,4 +23,5 @@ def main(cfg: DictConfig) -> None:
 if __name__ == "__main__":
     # A launcher may wait here for jobs that run elsewhere.
     with exit_on_interrupt():
+        check_or_exit(sys.argv[1:], __file__)
         main()

@@ -1,5 +1,6 @@
 """Settings of a configuration as frozen dataclasses: one reader for all of them."""
 
+import difflib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -73,13 +74,34 @@ def known_settings(place: str, given: Any, names: Collection[str]) -> Mapping[st
         given: what the configuration has there.
         names: the settings of the group.
     """
-    listed = ", ".join(names)
     if given is not None and not isinstance(given, Mapping):
-        raise ValueError(f"{place} must hold {listed}, got {given!r}")
+        raise ValueError(f"{place} must hold {', '.join(names)}, got {given!r}")
     for name in given or ():
         if name not in names:
-            raise ValueError(f"{place} has no setting {name!r}; its settings are {listed}")
+            raise ValueError(unknown_setting(place, name, names))
     return given or {}
+
+
+def unknown_setting(place: str, name: Any, names: Collection[str]) -> str:
+    """Return the sentence that refuses a name, with the nearest name that there is.
+
+    Example:
+        >>> unknown_setting("optimizer", "lrr", ["name", "lr"])
+        "optimizer has no setting 'lrr'; did you mean lr? Its settings are name, lr"
+        >>> unknown_setting("optimizer", "colour", ["name", "lr"])
+        "optimizer has no setting 'colour'; its settings are name, lr"
+    """
+    listed = ", ".join(names)
+    near = nearest(name, names)
+    if near is None:
+        return f"{place} has no setting {name!r}; its settings are {listed}"
+    return f"{place} has no setting {name!r}; did you mean {near}? Its settings are {listed}"
+
+
+def nearest(name: Any, names: Collection[str]) -> str | None:
+    """Return the name that is spelt most alike, None if none is."""
+    found = difflib.get_close_matches(str(name), list(names), n=1)
+    return found[0] if found else None
 
 
 def write(cfg: Any, place: str, value: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import stored_images
 import torch
+from method_heads import HEADS, keep_heads_of_method
 from omegaconf import OmegaConf
 from PIL import Image
 from torch import nn
@@ -165,12 +166,7 @@ def raw_config(image_folder, view, tmp_path):
             "name": "contract",
             "method": method,
             "backbone": {"name": "tiny_resnet_like"},
-            "method_kwargs": {
-                "proj_hidden_dim": 16,
-                "proj_output_dim": 8,
-                "pred_hidden_dim": 16,
-                "temperature": 0.2,
-            },
+            "method_kwargs": dict(HEADS),
             "momentum": {"base_tau": 0.9, "final_tau": 1.0, "classifier": False},
             "data": {
                 "dataset": "custom",
@@ -197,7 +193,7 @@ def raw_config(image_folder, view, tmp_path):
         for override in overrides:
             key, _, value = override.partition("=")
             OmegaConf.update(cfg, key, OmegaConf.from_dotlist([f"v={value}"]).v, force_add=True)
-        return cfg
+        return keep_heads_of_method(cfg, overrides)
 
     return make
 

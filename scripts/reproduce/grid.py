@@ -233,7 +233,7 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
         f"variant={cell.variant}",
         "checkpoint.frequency=5",
         "skip_finished=true",
-        *study.preset.settings,
+        *_preset_of(cell, study),
         *cell.changes,
         f"seed={seed}",
     ]
@@ -242,6 +242,19 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
     checkpoint = read_checkpoint(result.checkpoint)
     figures = {"steps": checkpoint["global_step"], **weight_figures(checkpoint)}
     return result, {**figures, **_lens_figures(result.checkpoint.parent)}
+
+
+def _preset_of(cell: Cell, study: Study) -> list[str]:
+    """Return the settings of a preset, which sets the heads of every method, for one of them."""
+    from solo_margins import host
+
+    own = host.METHODS[cell.method].own_settings
+    kept = []
+    for override in study.preset.settings:
+        group, _, name = override.partition("=")[0].partition(".")
+        if group != "method_kwargs" or name in own:
+            kept.append(override)
+    return kept
 
 
 def _lens_figures(folder: Path) -> dict[str, float]:

@@ -26,7 +26,7 @@ class StudyMoCoV3(MoCoV3Margin):
                 multiplied by one number, so that its norm is that of the loss without margins.
     """
 
-    own_settings = (*MoCoV3Margin.own_settings, "hold_gradient_norm")  # type: ignore[assignment]
+    own_settings = (*MoCoV3Margin.own_settings, "hold_gradient_norm")
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""

@@ -26,7 +26,13 @@ class DeepClusterV2Margin(MarginMethod, host.DeepClusterV2):
                 DeepCluster v2.
     """
 
-    own_settings = ("num_prototypes", "kmeans_iters")
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "temperature",
+        "num_prototypes",
+        "kmeans_iters",
+    )
     in_batch_negatives = False
 
     def on_train_epoch_start(self) -> None:

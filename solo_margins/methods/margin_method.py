@@ -18,9 +18,8 @@ from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.settings import MarginSettings, Polarization
 
-# Recipes for a data set configure the heads of every method, so all methods accept these.
-HEADS = ("proj_output_dim", "proj_hidden_dim", "pred_hidden_dim", "temperature", "queue_size")
-SHARED_SETTINGS = (*HEADS, "margins", "schedules", "polarization")
+# What ``method_kwargs`` may hold for every margin method.
+SHARED_SETTINGS = ("margins", "schedules", "polarization")
 
 
 class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
@@ -44,7 +43,7 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
     in_batch_negatives: ClassVar[bool] = True
     # Whether batches go into a queue, whose size must be a multiple of theirs.
     has_queue: ClassVar[bool] = False
-    # Names in ``method_kwargs`` that only this method reads, besides ``SHARED_SETTINGS``.
+    # Names in ``method_kwargs`` that this method reads besides ``SHARED_SETTINGS``.
     own_settings: ClassVar[tuple[str, ...]] = ()
 
     margins: Margins  # of the current step
@@ -100,8 +99,12 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
         """Set margins, temperature and polarization to their scheduled values."""
         schedules = self.margin_settings.schedules
         if schedules:
-            epochs = self.trainer.global_step / self._steps_per_epoch()
-            self.scheduled = values = {name: each.at(epochs) for name, each in schedules.items()}
+            steps_per_epoch = self._steps_per_epoch()
+            epochs = self.trainer.global_step / steps_per_epoch
+            # By max_epochs or by max_steps, whichever ends the run.
+            length = self.trainer.estimated_stepping_batches / steps_per_epoch
+            values = {name: each.at(epochs, length) for name, each in schedules.items()}
+            self.scheduled = values
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
             if "temperature" in values:
@@ -159,7 +162,12 @@ class OneDirection(MarginMethod):
             symmetric (bool): compare in both directions, as solo-learn does. Defaults to true.
     """
 
-    own_settings: ClassVar[tuple[str, ...]] = ("symmetric",)
+    own_settings: ClassVar[tuple[str, ...]] = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "pred_hidden_dim",
+        "symmetric",
+    )
 
     @classmethod
     def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:

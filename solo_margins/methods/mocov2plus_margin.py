@@ -30,7 +30,14 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
             proj_output_dim, proj_hidden_dim, temperature, queue_size: as for MoCo v2+.
     """
 
-    own_settings = ("negatives", "proj_batch_norm")
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "temperature",
+        "queue_size",
+        "negatives",
+        "proj_batch_norm",
+    )
     in_batch_negatives = False
     has_queue = True
 

@@ -32,7 +32,13 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
             proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature: as for MoCo v3.
     """
 
-    own_settings = ("symmetric", "negatives", "scale_by_temperature", "freeze_patch_embedding")
+    own_settings = (
+        *OneDirection.own_settings,
+        "temperature",
+        "negatives",
+        "scale_by_temperature",
+        "freeze_patch_embedding",
+    )
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)

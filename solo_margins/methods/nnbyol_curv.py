@@ -27,6 +27,12 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
     """
 
     has_negatives = False
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "pred_hidden_dim",
+        "queue_size",
+    )
     has_queue = True
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

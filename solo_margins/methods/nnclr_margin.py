@@ -29,7 +29,14 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
                 NNCLR.
     """
 
-    own_settings = ("negatives",)
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "pred_hidden_dim",
+        "temperature",
+        "queue_size",
+        "negatives",
+    )
     has_queue = True
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

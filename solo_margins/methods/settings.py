@@ -48,7 +48,8 @@ class Schedule:
             and then jumps to ``end``.
         start: value at the first step.
         end: value after ``epochs`` epochs, and from then on; of a cycle, in the middle of it.
-        epochs: length of the ramp or of a cycle; fractions are allowed.
+        epochs: length of the ramp or of a cycle; fractions are allowed. None is the whole run,
+            whichever limit ends it.
 
     Example:
         >>> ramp = Schedule("linear", start=1.0, end=5.0, epochs=10)
@@ -57,23 +58,31 @@ class Schedule:
         >>> cycle = Schedule("cycle", start=1.0, end=5.0, epochs=10)
         >>> [round(cycle.at(epoch), 6) for epoch in (0, 2.5, 5, 10, 15)]
         [1.0, 3.0, 5.0, 1.0, 5.0]
+        >>> Schedule("linear", start=1.0, end=5.0, epochs=None).at(1, run_length=4)
+        2.0
     """
 
     kind: str
     start: float
     end: float
-    epochs: float
+    epochs: float | None
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
         return dict(zip(KEYS, (self.kind, self.start, self.end, self.epochs), strict=True))
 
-    def at(self, epochs: float) -> float:
-        """Return the value after a number of epochs."""
+    def at(self, epochs: float, run_length: float = math.inf) -> float:
+        """Return the value after a number of epochs.
+
+        Args:
+            epochs: the number, with a fraction inside of an epoch.
+            run_length: the epochs of the whole run; a schedule without a length has this one.
+        """
+        length = run_length if self.epochs is None else self.epochs
         if self.kind == "cycle":
-            ramp = (1.0 - math.cos(2.0 * math.pi * epochs / self.epochs)) / 2.0
+            ramp = (1.0 - math.cos(2.0 * math.pi * epochs / length)) / 2.0
             return self.start + (self.end - self.start) * ramp
-        progress = min(1.0, epochs / self.epochs) if self.epochs > 0 else 1.0
+        progress = min(1.0, epochs / length) if length > 0 else 1.0
         if progress == 1.0:
             return self.end
         if self.kind == "constant":
@@ -89,13 +98,13 @@ class Alignment(AlignedTemperature):
         """Return the schedule as a configuration holds it."""
         return {"kind": ALIGNMENT, "factor": self.factor, "reference": self.reference}
 
-    def at(self, epochs: float) -> AlignedTemperature:
+    def at(self, epochs: float, run_length: float = math.inf) -> AlignedTemperature:
         """Return what losses take in place of a number, the same in every epoch."""
         return self
 
 
 def read_schedules(
-    entries: Any, values: Mapping[str, Any], max_epochs: float
+    entries: Any, values: Mapping[str, Any], max_epochs: float | None
 ) -> dict[str, Schedule | Alignment]:
     """Return the schedules in ``method_kwargs.schedules``, by field.
 
@@ -106,7 +115,7 @@ def read_schedules(
             field without any of them is not scheduled. A temperature of the kind alignment has
             ``factor`` and ``reference`` instead; see :class:`AlignedTemperature`.
         values: field to its own value.
-        max_epochs: length of training.
+        max_epochs: length of training, None where the number of steps may end it earlier.
 
     Raises:
         ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
@@ -131,7 +140,9 @@ def read_schedules(
         default = end if kind == "constant" else NO_EFFECT.get(field, values[field])
         start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
         allowed = POSITIVE if kind == "cycle" else checks.NON_NEGATIVE
-        epochs = require_number(f"{place}.epochs", entry.get("epochs", max_epochs), allowed)
+        epochs = entry.get("epochs", max_epochs)
+        if epochs is not None:
+            epochs = require_number(f"{place}.epochs", epochs, allowed)
         schedules[field] = Schedule(kind, start, end, epochs)
     return schedules
 
@@ -197,16 +208,43 @@ class MarginSettings:
         """Return the settings of a pretraining configuration; absent ones have their defaults.
 
         Raises:
-            ValueError: a setting is unknown or out of range; the message names it.
+            ValueError: a setting is unknown, out of range or without effect; the message names it.
         """
         margins = read(cfg, "method_kwargs.margins", Margins)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
         values = {**asdict(margins), "polarization_weight": polarization.weight}
         values["temperature"] = setting(cfg, "method_kwargs.temperature", 1.0)
         entries = setting(cfg, "method_kwargs.schedules")
-        schedules = read_schedules(entries, values, cfg.max_epochs)
+        # Only the trainer knows how many epochs a number of steps is.
+        is_limited_by_steps = setting(cfg, "max_steps", -1) != -1 or cfg.max_epochs == -1
+        length = None if is_limited_by_steps else cfg.max_epochs
+        schedules = read_schedules(entries, values, length)
         negatives = read(cfg, "method_kwargs.negatives", Negatives)
-        return cls(margins, polarization, negatives, schedules)
+        settings = cls(margins, polarization, negatives, schedules)
+        settings.refuse_idle_settings()
+        return settings
+
+    def refuse_idle_settings(self) -> None:
+        """Raise ``ValueError`` for a setting of the user's that the others leave without effect.
+
+        It would not change the run, but it would make it another experiment.
+        """
+        margins, polarization, negatives = self.margins, self.polarization, self.negatives
+        if math.isinf(margins.curvature) and "curvature" not in self.schedules:
+            _refuse_changed("margins", margins, ("curve",), "a finite curvature")
+        if margins.attenuation == 0.0 and "attenuation" not in self.schedules:
+            reader = "attenuation above 0"
+            _refuse_changed("margins", margins, ("attenuation_type",), reader)
+        if margins.angular == 0.0 and "angular" not in self.schedules:
+            _refuse_changed("margins", margins, ("beyond_pi",), "angular above 0")
+        if polarization.weight == 0.0 and "polarization_weight" not in self.schedules:
+            reader = "weight above 0"
+            _refuse_changed("polarization", polarization, ("lower", "upper"), reader)
+        if negatives.kind == "standard":
+            reader = "kind=debiased or kind=hard"
+            _refuse_changed("negatives", negatives, ("tau_plus",), reader)
+        if negatives.kind != "hard":
+            _refuse_changed("negatives", negatives, ("beta",), "kind=hard")
 
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""
@@ -219,3 +257,15 @@ class MarginSettings:
         weight = values.get("polarization_weight", self.polarization.weight)
         polarization = replace(self.polarization, weight=weight)
         return replace(self, margins=replace(self.margins, **margins), polarization=polarization)
+
+
+def _refuse_changed(group: str, settings: Any, names: tuple[str, ...], reader: str) -> None:
+    """Raise ``ValueError`` if a setting that nothing reads differs from its default."""
+    defaults = type(settings)()
+    for name in names:
+        value = getattr(settings, name)
+        if value != getattr(defaults, name):
+            raise ValueError(
+                f"method_kwargs.{group}.{name}={value} has no effect without {reader}: set that "
+                f"in method_kwargs.{group} as well, or leave {name} out"
+            )

@@ -34,7 +34,14 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
             proj_output_dim, proj_hidden_dim, temperature: as for SimCLR.
     """
 
-    own_settings = ("negatives", "proj_batch_norm", "proj_last_batch_norm")
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "temperature",
+        "negatives",
+        "proj_batch_norm",
+        "proj_last_batch_norm",
+    )
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)

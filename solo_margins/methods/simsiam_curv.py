@@ -26,6 +26,13 @@ class SimSiamCurv(MarginMethod, host.SimSiam):
     """
 
     has_negatives = False
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "pred_hidden_dim",
+        # Not read: solo-learn's own recipes of SimSiam set it.
+        "temperature",
+    )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""

@@ -26,7 +26,12 @@ class SupConMargin(MarginMethod, host.SupCon):
             proj_output_dim, proj_hidden_dim, temperature: as for SupCon.
     """
 
-    own_settings = ("proj_batch_norm",)
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "temperature",
+        "proj_batch_norm",
+    )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""

@@ -30,7 +30,13 @@ class WMSECurv(MarginMethod, host.WMSE):
     """
 
     has_negatives = False
-    own_settings = ("whitening_iters", "whitening_size", "whitening_eps")
+    own_settings = (
+        "proj_hidden_dim",
+        "proj_output_dim",
+        "whitening_iters",
+        "whitening_size",
+        "whitening_eps",
+    )
 
     def whitened(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Return each view whitened in random groups of images, the same groups for all views."""

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import host
 from solo_margins.checkpoints import find_checkpoint, read_settings
-from solo_margins.config import known_settings, read, require, setting, write
+from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.host.backbones import backbone_constructor
@@ -17,21 +17,12 @@ from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.registry import OUR_METHODS
+from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
 from solo_margins.training.linear_model import LinearModel
 from solo_margins.training.nonfinite import GuardSettings
 
 # Data sets that torchvision cannot download.
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
-
-KNOWN_LOGGERS = ("csv", "tensorboard")
-
-# What optimizer.kwargs may hold, by optimizer.name.
-OPTIMIZER_SETTINGS = {
-    "sgd": {"momentum", "dampening", "nesterov"},
-    "lars": {"momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"},
-    "adam": {"betas", "eps", "amsgrad"},
-    "adamw": {"betas", "eps", "amsgrad"},
-}
 
 # Settings that must be numbers; null leaves one to whoever has a default.
 COUNTS = """max_epochs num_nodes accumulate_grad_batches log_every_n_steps check_val_every_n_epoch
@@ -55,9 +46,11 @@ def checked_pretraining(cfg: DictConfig) -> DictConfig:
             "This is a configuration of a linear probe (it has pretrained_feature_extractor): use "
             "main_linear.py."
         )
-    OmegaConf.resolve(cfg)
-    require(cfg, "method", "augmentations")
+    require(cfg, "method")
     _check_method(cfg)
+    refuse_unknown_keys(cfg)
+    OmegaConf.resolve(cfg)
+    require(cfg, "augmentations")
     resolve(cfg, pretraining=True)
     settle_variant(cfg)
     _complete(cfg, host.BaseMethod)
@@ -78,6 +71,7 @@ def checked_probe(cfg: DictConfig) -> DictConfig:
         ValueError: something is wrong with it; the message is one sentence.
     """
     cfg = _own_copy(cfg)
+    refuse_unknown_keys(cfg)
     require(cfg, "pretrained_feature_extractor")
     # A folder becomes its checkpoint, lest auto-resume goes on with the probe of an older one.
     checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
@@ -145,6 +139,8 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
+    # Those of them that a method has are in method_kwargs now.
+    cfg.pop("heads", None)
     # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
     # solo-learn hands every key on, and another backbone refuses it.
     kwargs = setting(cfg, "backbone.kwargs", {})
@@ -178,7 +174,6 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     require_choice("optimizer.name", cfg.optimizer.name, sorted(model._OPTIMIZERS))
     require_choice("scheduler.name", cfg.scheduler.name, sorted(model._SCHEDULERS))
     require_choice("data.dataset", cfg.data.dataset, sorted(NATIVE_SIZE))
-    known_settings("loggers", setting(cfg, "loggers"), KNOWN_LOGGERS)
 
 
 def _check_paths(cfg: DictConfig, *keys: str) -> None:
@@ -222,13 +217,13 @@ def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:
     """Let another optimizer be chosen than the one that a data set's recipe has settings for.
 
     Composed configurations are merged, so LARS's settings would reach SGD, which refuses them. Keys
-    that belong to no optimizer stay, and are refused.
+    that belong to no optimizer were refused before.
     """
     kwargs = setting(cfg, "optimizer.kwargs", {})
     allowed = OPTIMIZER_SETTINGS.get(cfg.optimizer.name)
     if allowed is not None:
-        for key in set().union(*OPTIMIZER_SETTINGS.values()) - allowed:
-            kwargs.pop(key, None)
+        for key in [key for key in kwargs if key not in allowed]:
+            del kwargs[key]
 
 
 def _warn_about_long_warmup(cfg: DictConfig) -> None:

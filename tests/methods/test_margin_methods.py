@@ -91,10 +91,11 @@ def test_a_method_that_the_host_lacks_says_who_has_it():
 def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_method):
     needs(any_method)
     cfg = composed(f"{any_method}.yaml", "optimizer.batch_size=100")
-    assert cfg.method_kwargs.queue_size == 1024
     OmegaConf.set_struct(cfg, False)
     cfg = host.parse_pretrain_cfg(cfg)
-    if any_method in ("mocov2plus_margin", "nnclr_margin", "nnsiam_curv", "nnbyol_curv"):
+    has_queue = any_method in ("mocov2plus_margin", "nnclr_margin", "nnsiam_curv", "nnbyol_curv")
+    assert ("queue_size" in cfg.method_kwargs) == has_queue
+    if has_queue:
         with pytest.raises(ValueError, match=r"queue_size must be a multiple of .*=100, got 1024"):
             host.METHODS[any_method].add_and_assert_specific_cfg(cfg)
     else:
@@ -132,7 +133,7 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         (
             "mocov3_margin",
             "method_kwargs.margin.angular=0.5",
-            "method_kwargs of method=mocov3_margin has no setting 'margin'; its settings are ",
+            "method_kwargs of method=mocov3_margin has no setting 'margin'; did you mean margins?",
         ),
         (
             "mocov3_margin",
@@ -188,3 +189,32 @@ def test_impossible_settings_fail_before_training(config, method, override, mess
     with pytest.raises(ValueError) as caught:
         host.METHODS[method](cfg)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reader"),
+    [
+        ("negatives.beta=2", "negatives.kind=hard"),
+        ("negatives.tau_plus=0.2", "negatives.kind=debiased"),
+        ("margins.curve=root", "margins.curvature=1"),
+        ("margins.curve=root", "schedules.curvature={from: 4, to: 1}"),
+        ("margins.attenuation_type=II", "margins.attenuation=0.5"),
+        ("margins.attenuation_type=II", "schedules.attenuation={to: 0.5}"),
+        ("margins.beyond_pi=monotone", "margins.angular=0.5"),
+        ("polarization.lower=0.3", "polarization.weight=1"),
+        ("polarization.upper=0.5", "schedules.polarization_weight={to: 1}"),
+    ],
+)
+def test_a_setting_that_the_others_leave_without_effect_is_refused(config, setting, reader):
+    method = host.METHODS["simclr_margin"]
+    name = setting.partition("=")[0]
+    with pytest.raises(ValueError, match=rf"^method_kwargs\.{name}=.* has no effect"):
+        method.add_and_assert_specific_cfg(config("simclr_margin", f"method_kwargs.{setting}"))
+    given = [f"method_kwargs.{each}" for each in (setting, reader)]
+    method.add_and_assert_specific_cfg(config("simclr_margin", *given))
+
+
+def test_beta_has_no_effect_on_debiased_negatives(config):
+    given = ("method_kwargs.negatives.kind=debiased", "method_kwargs.negatives.beta=2")
+    with pytest.raises(ValueError, match=r"^method_kwargs\.negatives\.beta=2 has no effect"):
+        host.METHODS["simclr_margin"].add_and_assert_specific_cfg(config("simclr_margin", *given))

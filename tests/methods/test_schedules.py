@@ -67,6 +67,13 @@ def test_what_is_not_said_comes_from_the_settings():
     }
 
 
+def test_a_ramp_without_a_length_takes_the_whole_run():
+    found = read_schedules({"positive_scale": {"to": 5.0}}, VALUES, max_epochs=None)
+    ramp = found["positive_scale"]
+    assert ramp.epochs is None
+    assert [ramp.at(epoch, run_length=2.5) for epoch in (0, 1.25, 2.5)] == [1.0, 3.0, 5.0]
+
+
 def test_an_alignment_starts_from_the_temperature():
     entry = {"kind": "alignment", "factor": 0.8, "reference": None, "to": None}
     found = read_schedules({"temperature": entry}, VALUES, max_epochs=30)
@@ -260,3 +267,39 @@ def test_a_resumed_training_goes_on_with_the_ramp(train, tmp_path):
         callbacks=[record],
     )
     assert record.scales == pytest.approx([3.0, 3.0 + 2 / 3, 3.0 + 4 / 3])
+
+
+@pytest.mark.parametrize("kind", ["linear", "constant"])
+@pytest.mark.parametrize(
+    ("limits", "steps"),
+    [
+        ({"max_steps": 5, "max_epochs": 40}, 5),
+        ({"max_steps": 5, "max_epochs": 40, "limit_train_batches": 2}, 5),
+        (
+            {
+                "max_steps": 3,
+                "max_epochs": 40,
+                "accumulate_grad_batches": 2,
+                "limit_train_batches": 4,
+            },
+            3,
+        ),
+        ({"max_steps": 50, "max_epochs": 2, "limit_train_batches": 3}, 6),
+    ],
+)
+def test_the_default_length_is_the_run_by_whichever_limit_ends_it(train, kind, limits, steps):
+    record = Record()
+    _, lightning = train(
+        "mocov3_margin",
+        f"method_kwargs.schedules.positive_scale={{kind: {kind}, from: 1, to: 5}}",
+        *(f"{name}={value}" for name, value in limits.items()),
+        **limits,
+        callbacks=[record],
+    )
+    assert lightning.global_step == steps
+    accumulated = limits.get("accumulate_grad_batches", 1)
+    of_steps = [1.0 + 4.0 * step / steps if kind == "linear" else 1.0 for step in range(steps)]
+    expected = [value for value in of_steps for _ in range(accumulated)]
+    assert record.scales == pytest.approx(expected)
+    settings = lightning.lightning_module.margin_settings.schedules["positive_scale"]
+    assert settings.at(steps, run_length=steps) == 5.0

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from method_heads import keep_heads_of_method
 from omegaconf import OmegaConf
 from processes import started_programs
 
@@ -29,7 +30,7 @@ def config(raw_config):
             "enable_progress_bar=false",
             "enable_model_summary=false",
         ]
-        return changed(settings, [*calm, *overrides])
+        return keep_heads_of_method(changed(settings, [*calm, *overrides]), overrides)
 
     return make
 

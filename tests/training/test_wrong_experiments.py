@@ -188,8 +188,6 @@ def test_results_name_what_was_trained(composed, tmp_path):
     [
         ("pos", "method_kwargs.margins.positive_scale=1.125", "pos"),
         ("pos", "method_kwargs.margins.curvature=.inf", "pos"),
-        ("baseline", "method_kwargs.margins.curve=root", "baseline"),
-        ("baseline", "method_kwargs.polarization.upper=0.5", "baseline"),
         ("baseline", "method_kwargs.temperature=0.7", "baseline"),
         ("baseline", "optimizer.lr=0.1", "baseline"),
         ("hard", "method_kwargs.temperature=0.7", "custom"),
@@ -211,11 +209,7 @@ def test_only_what_changes_the_recipe_makes_it_another(composed, variant, change
 
 
 def test_a_batch_larger_than_the_data_does_not_end_well(run, tmp_path):
-    larger = [
-        "optimizer.batch_size=2048",
-        "method_kwargs.queue_size=2048",
-        "limit_train_batches=1.0",
-    ]
+    larger = ["optimizer.batch_size=2048", "limit_train_batches=1.0"]
     code, said = run("main_pretrain.py", *recipe("simclr_margin", *SMALL, *larger))
     assert code == 1
     assert "optimizer.batch_size=2048 exceeds the " in said
@@ -224,7 +218,7 @@ def test_a_batch_larger_than_the_data_does_not_end_well(run, tmp_path):
 
 def test_dali_with_too_few_images_does_not_end_well(run):
     pytest.importorskip("nvidia.dali", reason="DALI is optional")
-    larger = ["optimizer.batch_size=2048", "method_kwargs.queue_size=2048", "data.val_path=null"]
+    larger = ["optimizer.batch_size=2048", "data.val_path=null"]
     dali = ["data.format=dali", "dali.device=cpu", "limit_train_batches=1.0", "data.num_workers=1"]
     code, said = run("main_pretrain.py", *recipe("simclr_margin", *SMALL, *larger, *dali))
     assert code == 1

@@ -46,14 +46,21 @@ def _listed(devices: Any, available: int) -> list[Any]:
     if devices is None:
         return [0]
     if isinstance(devices, (ListConfig, list)):
-        return list(devices)
-    if "," in str(devices):
-        return [int(number) for number in devices.split(",") if number.strip()]
-    if str(devices) in ("-1", "auto"):
-        return list(range(available))
-    if not str(devices).isdecimal():
+        numbers = list(devices)
+    elif "," in str(devices):
+        numbers = [int(number) for number in devices.split(",") if number.strip()]
+    elif str(devices) in ("-1", "auto"):
+        numbers = list(range(available))
+    elif str(devices).isdecimal():
+        numbers = list(range(int(devices)))
+    else:
         raise ValueError(f"devices must be a number, a list of numbers or auto, got {devices!r}.")
-    return list(range(max(1, int(devices))))
+    if not numbers:
+        raise ValueError(
+            f"devices must name at least one device, got {devices!r}: devices=1 is one of them, "
+            "devices=[0] is the first."
+        )
+    return numbers
 
 
 def add_trainer_settings(original: Any, cfg: DictConfig) -> DictConfig:

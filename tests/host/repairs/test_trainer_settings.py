@@ -81,3 +81,11 @@ def test_a_linear_configuration_sets_the_seed(tmp_path):
         weights.append(torch.nn.Linear(3, 3).weight)
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("parse", [parse_pretraining, parse_linear])
+@pytest.mark.parametrize("devices", [0, "0", [], ","])
+@pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
+def test_a_run_without_a_device_is_refused(tmp_path, parse, accelerator, devices):
+    with pytest.raises(ValueError, match=r"^devices must name at least one device"):
+        parse(configuration(tmp_path, accelerator=accelerator, devices=devices))
