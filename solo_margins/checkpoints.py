@@ -1,11 +1,13 @@
 """Checkpoints: which file a path means, whether it is whole, what it was trained with, its content.
 
-Nothing that a file holds is ever executed.
+Nothing that a file holds is executed by these functions, and so by no program of this package. The
+installed torch and Lightning decide whether solo-learn's own programs execute it.
 """
 
 import contextlib
 import json
 import logging
+import math
 import os
 import pickle
 import re
@@ -18,12 +20,19 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from solo_margins.files import complete_file
 from solo_margins.ranks import is_rank_zero
-from solo_margins.same_run import are_the_same_run
+from solo_margins.same_run import (
+    SETTINGS_IN_CHECKPOINT,
+    are_the_same_run,
+    compared_settings,
+)
 
 # Ends the name of the checkpoint before the newest, after .ckpt.
 PREVIOUS = ".previous"
 ENDINGS = (".ckpt", ".pth", ".pt")
+# How args.json spells numbers that JSON does not have: as YAML does.
+WORDS_OF_NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 
 log = logging.getLogger("solo_margins.checkpoints")
 
@@ -57,7 +66,60 @@ def read_settings(checkpoint: str | Path) -> DictConfig | None:
         ) from None
     if not isinstance(settings, dict):
         raise ValueError(f"{file} should hold the settings of a run, but is not a JSON object.")
-    return OmegaConf.create(settings)
+    return OmegaConf.create(_with_numbers(settings))
+
+
+def write_settings(file: Path, settings: Any) -> None:
+    """Write the configuration of a run as strict JSON, which has no infinity: that is ``".inf"``.
+
+    :func:`read_settings` returns it as it was.
+    """
+    text = json.dumps(
+        _with_words(settings), allow_nan=False, default=lambda _: "<not serializable>"
+    )
+    with complete_file(file) as unfinished:
+        unfinished.write_text(text)
+
+
+def _with_words(value: Any) -> Any:
+    """Return settings with words for the numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _with_words(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_words(item) for item in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return ".nan"
+    return ".inf" if value > 0 else "-.inf"
+
+
+def _with_numbers(value: Any) -> Any:
+    """Return settings with numbers for the words that :func:`write_settings` wrote."""
+    if isinstance(value, dict):
+        return {key: _with_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(item) for item in value]
+    return WORDS_OF_NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def settings_in(checkpoint: Path, content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the :func:`solo_margins.same_run.compared_settings` of the run of a checkpoint.
+
+    None where neither the checkpoint nor an ``args.json`` beside it says so.
+
+    Args:
+        checkpoint: its path.
+        content: what it holds.
+    """
+    settings: dict[str, Any] | None = content.get(SETTINGS_IN_CHECKPOINT)
+    if settings is not None:
+        return settings
+    args = read_settings(checkpoint)
+    if args is None:
+        return None
+    plain: Any = OmegaConf.to_container(args, resolve=True)
+    return compared_settings(plain)
 
 
 def checkpoint_setting(checkpoint: str, key: str, *default: Any) -> Any:

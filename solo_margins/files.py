@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -159,6 +160,54 @@ def locked(path: Path) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
+
+
+@contextlib.contextmanager
+def held_alone(path: Path) -> Iterator[str | None]:
+    """Hold a lock for as long as the block runs; nobody waits for it.
+
+    The system frees it when a process ends, however it ends. Processes that are forked do not
+    have it. Some network file systems have no locks: there every process holds it.
+
+    Args:
+        path: the file of the lock, which is there for as long as it is held.
+
+    Yields:
+        None where the lock is held now, or else which process holds it.
+    """
+    while True:
+        file = open_for_appending(path)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                holder = os.pread(file, 200, 0).decode(errors="replace")
+                os.close(file)
+                yield holder or "an unknown one"
+                return
+        if _is_open_as(file, path):
+            break
+        # Whoever held it has removed it since this process opened it.
+        os.close(file)
+    try:
+        # A disk may be full.
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, 0)
+            os.write(file, f"process {os.getpid()} on {platform.node()}".encode())
+        yield None
+    finally:
+        # The disk may have become read-only; what counts is the lock, not the file.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(file)
+
+
+def _is_open_as(file: int, path: Path) -> bool:
+    """Tell whether a descriptor is that of the file which has a path now."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def append_line(path: Path, line: str, sync: bool = False) -> None:

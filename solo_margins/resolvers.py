@@ -1,5 +1,6 @@
 """Resolvers that our YAML files call, and our configurations as a command line composes them."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,6 +22,7 @@ def install() -> None:
     - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
     - ``${solo_margins.probe:<data>,<setting>,<default>}``: how a linear probe is trained
     - ``${solo_margins.small_images_format:}``: how images of a small data set are read here
+    - ``${solo_margins.data_workers:<devices>}``: how many processes load images for each device
     - ``${solo_margins.first:<value>,<value>}``: the first of them that is not null
     """
     resolvers: dict[str, Callable[..., Any]] = {
@@ -30,6 +32,7 @@ def install() -> None:
         "cell": cell_name,
         "probe": probe_setting,
         "small_images_format": small_images_format,
+        "data_workers": data_workers,
         "first": lambda one, other: other if one is None else one,
     }
     for name, resolver in resolvers.items():
@@ -59,6 +62,30 @@ def small_images_format() -> str:
     import torch
 
     return "tensors" if torch.cuda.is_available() else "image_folder"
+
+
+def data_workers(devices: Any) -> int:
+    """Return how many processes load images for each device: its share of the cores, at most 4.
+
+    Args:
+        devices: as in a configuration: a number, a list of numbers, or ``"auto"``.
+    """
+    # Of the cores of a machine a job may have some only.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(4, (cores or 1) // _number_of(devices)))
+
+
+def _number_of(devices: Any) -> int:
+    """Return the number of devices; what is not a number is refused elsewhere."""
+    if str(devices) in ("auto", "-1"):
+        import torch
+
+        return max(1, torch.cuda.device_count())
+    if isinstance(devices, str) and "," in devices:
+        devices = [number for number in devices.split(",") if number.strip()]
+    if not isinstance(devices, (str, int)):
+        return max(1, len(devices or ()))
+    return max(1, int(devices)) if str(devices).isdecimal() else 1
 
 
 def patch_size(image_size: int) -> int:

@@ -28,7 +28,7 @@ from time import gmtime, strftime
 from typing import Any
 
 from solo_margins.files import append_line, open_for_appending, read_lines
-from solo_margins.same_run import run_id
+from solo_margins.same_run import CONTINUED_FROM, run_id
 
 
 def now() -> str:
@@ -79,8 +79,20 @@ class Record:
 
     @property
     def variant(self) -> str | None:
-        """The variant of the recipe; of a probe, that of its pretraining."""
-        return self.settings.get("variant") or self.pretraining.get("variant")
+        """The variant of the recipe; of a probe, that of its pretraining.
+
+        Where the checkpoint of a run with other settings was continued, it says so: such a run is
+        not one of the variant.
+        """
+        variant = self.settings.get("variant") or self.pretraining.get("variant")
+        if not self.is_continued:
+            return variant
+        return "continued" if variant is None else f"{variant} (continued)"
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it, or a probe's pretraining, went on from a run with other settings."""
+        return CONTINUED_FROM in self.settings or CONTINUED_FROM in self.pretraining
 
     @property
     def seed(self) -> int | None:

@@ -1,10 +1,12 @@
 """What a checkpoint was trained with, asked by its path."""
 
 import json
+import math
 
 import pytest
+from omegaconf import OmegaConf
 
-from solo_margins.checkpoints import checkpoint_setting
+from solo_margins.checkpoints import checkpoint_setting, read_settings, write_settings
 
 
 def test_a_probes_checkpoint_points_to_that_of_the_pretraining(tmp_path):
@@ -21,3 +23,24 @@ def test_a_setting_that_no_run_wrote_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"holds no setting image\.size"):
         checkpoint_setting(str(tmp_path / "a.ckpt"), "image.size")
     assert checkpoint_setting(str(tmp_path / "a.ckpt"), "image.size", 32) == 32
+
+
+def refuse(word):
+    raise ValueError(f"{word} is not JSON")
+
+
+def test_settings_are_strict_json_and_come_back_as_they_were(tmp_path):
+    settings = {
+        "method_kwargs": {"margins": {"curvature": math.inf, "angular": 0.5}},
+        "low": [-math.inf, {"name": "inf"}],
+        "none": None,
+    }
+    write_settings(tmp_path / "args.json", settings)
+    text = (tmp_path / "args.json").read_text()
+    json.loads(text, parse_constant=refuse)
+    assert OmegaConf.to_container(read_settings(tmp_path)) == settings
+    write_settings(tmp_path / "args.json", {"value": math.nan})
+    assert math.isnan(read_settings(tmp_path)["value"])
+    # As earlier versions wrote it.
+    (tmp_path / "args.json").write_text('{"curvature": Infinity}')
+    assert read_settings(tmp_path)["curvature"] == math.inf

@@ -1,11 +1,13 @@
 """Data sets as configurations: the protocol of the papers, plain numbers, the same keys."""
 
 import json
+import os
 
 import pytest
 from omegaconf import OmegaConf
 
 import solo_margins  # noqa: F401  (makes its configurations known)
+from solo_margins.resolvers import data_workers
 
 SMALL = ("cifar10", "cifar100", "stl10", "tinyimagenet")
 LARGE = ("imagenet", "imagenet100")
@@ -157,3 +159,27 @@ def test_a_probe_takes_plain_numbers_from_the_checkpoint(composed, tmp_path):
     del pretrained["augmentations"][0]["mean"]
     (tmp_path / "args.json").write_text(json.dumps(pretrained))
     assert composed("linear.yaml", checkpoint).data.augmentations.mean is None
+
+
+ONE_CORE = """
+import json, os
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+from solo_margins.resolvers import composed
+cfg = composed("simclr_margin.yaml", ["data=cifar10", "data.train_path=/images"])
+print(json.dumps(cfg.data.num_workers))
+"""
+
+
+def test_there_are_no_more_data_workers_than_cores(answer, composed):
+    assert answer(ONE_CORE) == 1
+    cores = len(os.sched_getaffinity(0))
+    assert configured(composed, "simclr_margin", "cifar10").data.num_workers == min(4, cores)
+    shared = configured(composed, "simclr_margin", "cifar10", "devices=[0,1]")
+    assert shared.data.num_workers == max(1, min(4, cores // 2))
+
+
+@pytest.mark.parametrize("devices", [1000, "1000", "0,1,2,3", list(range(1000))])
+def test_every_device_has_a_data_worker(devices):
+    assert data_workers(devices) >= 1
+    if "," not in str(devices):
+        assert data_workers(devices) == 1

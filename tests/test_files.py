@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from solo_margins.files import append_line, complete_file, output_path, read_lines
+from solo_margins.files import append_line, complete_file, held_alone, output_path, read_lines
 
 
 def test_nothing_is_left_behind_where_writing_fails(tmp_path):
@@ -54,3 +57,40 @@ def test_an_output_must_be_a_file_of_a_known_kind(tmp_path):
     with pytest.raises(ValueError, match=r"ends with \.png or \.svg, got 'a'"):
         output_path("a", (".png", ".svg"))
     assert output_path("a.PNG", (".png", ".svg")).name == "a.PNG"
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from solo_margins.files import held_alone
+with held_alone(Path(sys.argv[1])) as holder:
+    assert holder is None
+    if os.fork() == 0:
+        # As a worker that loads data, which outlives a killed process for some seconds.
+        time.sleep(30)
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path):
+    path = tmp_path / ".lock"
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout.readline() == "held\n"
+        with held_alone(path) as holder:
+            assert str(process.pid) in holder
+        assert path.exists(), "it is not the second process's to remove"
+        process.kill()
+        process.wait()
+        with held_alone(path) as holder:
+            assert holder is None
+        assert not path.exists()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)

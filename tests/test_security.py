@@ -154,6 +154,14 @@ def pretrained(raw_config):
     return cfg, training.pretrain(cfg).checkpoint
 
 
+@pytest.fixture(params=[None, "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
+def environment(request, monkeypatch):
+    """An environment in which PyTorch's default is safe, and one in which it is not."""
+    if request.param is not None:
+        monkeypatch.setenv(request.param, "1")
+
+
+@pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("how", ["checkpoint", "pickle"])
 def test_a_malicious_backbone_is_refused(pretrained, bait, marker, how):
     cfg, checkpoint = pretrained
@@ -178,6 +186,7 @@ def test_a_malicious_backbone_is_refused(pretrained, bait, marker, how):
     refused(lambda: host.load_backbone(backbone, checkpoint), checkpoint, marker)
 
 
+@pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("how", ["checkpoint", "pickle"])
 def test_a_malicious_checkpoint_is_not_resumed_from(
     pretrained, bait, marker, tmp_path, caplog, how

@@ -130,7 +130,8 @@ def _written(method: str, data: str, recipe: DictConfig, sibling: DictConfig) ->
         "auto_resume": {"enabled": recipe.auto_resume.enabled},
         "max_epochs": recipe.max_epochs,
     }
-    content["data"]["num_workers"] = recipe.data.num_workers
+    # As solo-learn's own recipes have it; ours ask the machine.
+    content["data"]["num_workers"] = 4
     of_lightning = {
         key: recipe[key]
         for key in ("devices", "sync_batchnorm", "accelerator", "strategy", "precision")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from solo_margins import host
@@ -17,9 +17,24 @@ from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.settings import MarginSettings, Polarization
+from solo_margins.same_run import (
+    SETTINGS_IN_CHECKPOINT,
+    changed_settings,
+    compared_settings,
+    refuse_changes,
+)
 
 # What ``method_kwargs`` may hold for every margin method.
 SHARED_SETTINGS = ("margins", "schedules", "polarization")
+
+# What must be the same where a run goes on from a checkpoint, whichever program resumes it.
+SETTINGS_OF_THE_LOSS = (
+    "seed",
+    "method_kwargs.margins",
+    "method_kwargs.negatives",
+    "method_kwargs.schedules",
+    "method_kwargs.polarization",
+)
 
 
 class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
@@ -94,6 +109,33 @@ class MarginMethod(host.BaseMethod):  # type: ignore[misc, valid-type]
             if group in known:
                 write(cfg, f"method_kwargs.{group}", content)
         return cfg
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what the checkpoint was trained with."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[SETTINGS_IN_CHECKPOINT] = self._compared_settings()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to go on from a checkpoint with another loss or seed, in any program.
+
+        Raises:
+            OtherRun: the settings differ, and ``resume_with_changes`` is not true.
+        """
+        super().on_load_checkpoint(checkpoint)
+        # Without a trainer, or in a validation, it is read for its weights alone.
+        is_resumed = self._trainer is not None and self.trainer.state.fn == "fit"
+        before = checkpoint.get(SETTINGS_IN_CHECKPOINT)
+        if not is_resumed or before is None or setting(self.cfg, "resume_with_changes", False):
+            return
+        changes = changed_settings(before, self._compared_settings())
+        of_the_loss = {
+            key: values for key, values in changes.items() if key.startswith(SETTINGS_OF_THE_LOSS)
+        }
+        refuse_changes(f"The checkpoint {self.trainer.ckpt_path}", of_the_loss)
+
+    def _compared_settings(self) -> dict[str, Any]:
+        configuration: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        return compared_settings(configuration)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
         """Set margins, temperature and polarization to their scheduled values."""

@@ -17,6 +17,7 @@ from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.registry import OUR_METHODS
+from solo_margins.resolvers import data_workers
 from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
 from solo_margins.training.linear_model import LinearModel
 from solo_margins.training.nonfinite import GuardSettings
@@ -133,7 +134,7 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
         device_of(cfg)
     _fill(cfg, "name", setting(cfg, "method", "linear"))
-    _fill(cfg, "data.num_workers", 4)
+    _fill(cfg, "data.num_workers", data_workers(setting(cfg, "devices", 1)))
     _fill(cfg, "data.format", "image_folder")
     read(cfg, "lens", LensSettings)
     read(cfg, "numerics", GuardSettings)

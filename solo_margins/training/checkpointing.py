@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import json
 import os
 import re
 import tempfile
@@ -21,8 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins import checkpoints
 from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
-from solo_margins.files import complete_file, put_in_place
+from solo_margins.files import held_alone, put_in_place
 from solo_margins.ranks import is_rank_zero
+from solo_margins.same_run import CONTINUED_FROM
+from solo_margins.training.continuing import note_continuation
 
 # Tells the other ranks of a run the name that the first one chose.
 RUN_ID_VARIABLE = "SOLO_MARGINS_RUN_ID"
@@ -108,8 +109,10 @@ def choose_run(cfg: DictConfig) -> Run:
     """Return the run of a parsed configuration and write its id into ``cfg.run_id``.
 
     Auto-resume continues the newest run of the very same settings in its own folder. An explicit
-    ``resume_from_checkpoint`` starts a new folder, unless ``run_id`` names the old one. A folder
-    that holds another run is never written to, and one that cannot be written ends the run now.
+    ``resume_from_checkpoint`` starts a new folder, unless ``run_id`` names the old one. If it is
+    that of another run, auto-resume comes first: it finds this run where it was interrupted. A
+    folder that holds another run is never written to, and one that cannot be written ends the run
+    now.
 
     Args:
         cfg: the configuration, as completed by the model's constructor.
@@ -120,12 +123,12 @@ def choose_run(cfg: DictConfig) -> Run:
     resumed = None if path is None else Path(path)
     if resumed is not None:
         checkpoints.check_exists(resumed, "resume_from_checkpoint=")
-    elif cfg.auto_resume.enabled:
-        resumed, _ = checkpoints.find_same_run(
+    if cfg.auto_resume.enabled and (resumed is None or setting(cfg, CONTINUED_FROM)):
+        own, _ = checkpoints.find_same_run(
             runs / name if name else runs, cfg, timedelta(hours=cfg.auto_resume.max_hours)
         )
-        if resumed is not None:
-            name, runs = resumed.parent.name, resumed.parent.parent
+        if own is not None:
+            resumed, name, runs = own, own.parent.name, own.parent.parent
     if resumed is not None:
         checkpoints.read_checkpoint(resumed, in_place=True)
         fault = checkpoints.fault_of(resumed)
@@ -155,6 +158,29 @@ def no_empty_folder(run: Run) -> Iterator[None]:
         with contextlib.suppress(OSError):
             run.folder.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def only_process_of(run: Run) -> Iterator[None]:
+    """Refuse to write to the folder of a run while another process does.
+
+    A job that a scheduler has started again, for example, may find its run still going on.
+
+    Raises:
+        ValueError: another process, which the message names, has the folder.
+    """
+    if not run.folder.is_dir() or not is_rank_zero():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        with writing(str(run.folder)):
+            holder = stack.enter_context(held_alone(run.folder / ".lock"))
+        if holder is not None:
+            raise ValueError(
+                f"{run.folder} is in use by another process of this run ({holder}): wait until it "
+                "has ended, or end it, and start again."
+            )
+        yield
 
 
 @contextlib.contextmanager
@@ -231,6 +257,10 @@ class RunCheckpointer(pl.Callback):
         self.path: Any = None
         self.last_ckpt: Path | None = None
 
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Refuse the checkpoint of another run; see :func:`continuing.note_continuation`."""
+        note_continuation(self.cfg, self.cfg, Path(trainer.ckpt_path), checkpoint)
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Choose the run's folder, the same on every rank, and log to it.
 
@@ -281,8 +311,8 @@ class RunCheckpointer(pl.Callback):
         wandb = [x for x in trainer.loggers if type(x).__name__ == "WandbLogger"]
         args["wandb_run_id"] = str(wandb[0].version) if wandb else None
         file = self.path / "args.json"
-        with writing(str(file)), complete_file(file) as unfinished:
-            unfinished.write_text(json.dumps(args, default=lambda _: "<not serializable>"))
+        with writing(str(file)):
+            checkpoints.write_settings(file, args)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Save every ``frequency`` epochs, and after the last one."""

@@ -44,9 +44,21 @@ def fit(
         classifier: what ``val_acc1`` is the accuracy of, for the report at the end.
     """
     run = checkpointing.choose_run(cfg)
-    with checkpointing.no_empty_folder(run):
+    with checkpointing.no_empty_folder(run), checkpointing.only_process_of(run):
         guard = InterruptGuard()
         trainer = _trainer(cfg, data, run, guard, classifier)
+        return _guarded_run(cfg, model, data, run, trainer, guard)
+
+
+def _guarded_run(
+    cfg: DictConfig,
+    model: pl.LightningModule,
+    data: RunData,
+    run: checkpointing.Run,
+    trainer: pl.Trainer,
+    guard: InterruptGuard,
+) -> checkpointing.Run:
+    """Train with signals in the hands of the guard."""
     # Before Lightning does: whoever reads what is announced may send a signal at once.
     guard.take_signals(trainer)
     try:

@@ -1,18 +1,22 @@
 """Ctrl-C, SIGTERM and Slurm's signal during a run: finish the step, save, stop."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.environments import SLURMEnvironment
+from omegaconf import DictConfig
 
 from solo_margins.cli import TrainingInterrupted
 from solo_margins.config import setting
+from solo_margins.same_run import CONTINUED_FROM
 from solo_margins.training.checkpointing import checkpointer_of
 
 
@@ -129,16 +133,16 @@ class InterruptGuard(pl.Callback):
         reason = " (checkpoint.enabled=false)" if checkpointer is None else ""
         sentence = f"Interrupted: no checkpoint was saved{reason}."
         if checkpointer is not None and checkpoint is not None:
-            is_named = setting(checkpointer.cfg, "resume_from_checkpoint") is not None
-            change = "auto_resume.enabled=true" + " resume_from_checkpoint=null" * is_named
             sentence = (
                 f"Interrupted: the last checkpoint is {checkpoint}; the same command with "
-                f"{change} continues from it."
+                f"{_change_to_continue(checkpointer.cfg, checkpoint)} continues from it."
             )
         if trainer.is_global_zero:
             if self.signal == signal.SIGUSR1:
                 sentence = f"{sentence} {_requeue()}"
-            print(sentence, file=sys.stderr, flush=True)
+            _end_progress_bar(trainer)
+            # Another bar than that may not have ended its line.
+            print(f"\n{sentence}", file=sys.stderr, flush=True)
         return TrainingInterrupted(sentence, checkpoint, self.signal or signal.SIGINT)
 
     @staticmethod
@@ -150,6 +154,26 @@ class InterruptGuard(pl.Callback):
         progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress
         for counts in (progress.total, progress.current):
             counts.ready = counts.started = counts.processed = counts.completed
+
+
+def _end_progress_bar(trainer: Any) -> None:
+    """Let the progress bar draw itself for the last time, lest it does so below the last line."""
+    bar = trainer.progress_bar_callback
+    if isinstance(bar, pl.callbacks.TQDMProgressBar):
+        for name in ("train_progress_bar", "val_progress_bar"):
+            # Lightning raises it where a bar was not made yet.
+            with contextlib.suppress(TypeError):
+                getattr(bar, name).close()
+
+
+def _change_to_continue(cfg: DictConfig, checkpoint: Path) -> str:
+    """Return what to add to the command of a run, so that it goes on from its last checkpoint."""
+    if setting(cfg, CONTINUED_FROM) is not None:
+        # Auto-resume alone would look for a run that was trained from the beginning.
+        return f"resume_from_checkpoint={checkpoint} run_id={checkpoint.parent.name}"
+    if setting(cfg, "resume_from_checkpoint") is not None:
+        return "auto_resume.enabled=true resume_from_checkpoint=null"
+    return "auto_resume.enabled=true"
 
 
 def _is_requeued_by_slurm() -> bool:

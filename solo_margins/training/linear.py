@@ -12,6 +12,7 @@ from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.training.checked_config import checked_probe
 from solo_margins.training.checkpointing import Run
+from solo_margins.training.continuing import note_checkpoint
 from solo_margins.training.fit import fit, in_memory_format
 from solo_margins.training.linear_model import LinearModel
 from solo_margins.training.results_log import recorded
@@ -32,7 +33,14 @@ def linear(cfg: DictConfig) -> Run:
         TrainingStopped: the run cannot succeed; a ValueError, too.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    return recorded(_build_and_fit, checked_probe(cfg))
+    cfg = checked_probe(cfg)
+    note_checkpoint(cfg, _completed)
+    return recorded(_build_and_fit, cfg)
+
+
+def _completed(cfg: DictConfig) -> DictConfig:
+    """Return a checked configuration as solo-learn and the classifier complete it."""
+    return LinearModel.add_and_assert_specific_cfg(parsed_probe(cfg))
 
 
 def _build_and_fit(cfg: DictConfig) -> Run:

@@ -8,6 +8,7 @@ from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.training.checked_config import checked_pretraining
 from solo_margins.training.checkpointing import Run
+from solo_margins.training.continuing import note_checkpoint
 from solo_margins.training.fit import fit, in_memory_format
 from solo_margins.training.results_log import recorded
 
@@ -31,7 +32,15 @@ def pretrain(cfg: DictConfig) -> Run:
         TrainingStopped: the run cannot succeed; a ValueError, too.
         TrainingInterrupted: Ctrl-C or SIGTERM; it carries the checkpoint that was saved.
     """
-    return recorded(_build_and_fit, checked_pretraining(cfg))
+    cfg = checked_pretraining(cfg)
+    note_checkpoint(cfg, _completed)
+    return recorded(_build_and_fit, cfg)
+
+
+def _completed(cfg: DictConfig) -> DictConfig:
+    """Return a checked configuration as solo-learn and the method complete it."""
+    cfg = parsed_pretraining(cfg)
+    return host.METHODS[cfg.method].add_and_assert_specific_cfg(cfg)
 
 
 def _build_and_fit(cfg: DictConfig) -> Run:

@@ -215,17 +215,53 @@ def test_a_resumed_run_goes_on_in_its_folder(parsed, run, tmp_path):
     assert epoch_of(resumed.last_ckpt) == 2
 
 
+@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(
     "difference",
-    ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25", "name=other"],
+    ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25"],
 )
-def test_the_checkpoint_of_another_run_starts_a_new_folder(parsed, run, difference):
+def test_the_checkpoint_of_another_run_is_refused_unless_it_is_meant(
+    parsed, run, difference, owner
+):
     before = run(parsed("max_epochs=2"), max_epochs=1)
-    other = run(parsed("max_epochs=2", difference), checkpoint=before.last_ckpt)
+    key = difference.partition("=")[0]
+    with pytest.raises(ValueError, match=f"{key}=.*, now "):
+        run(parsed("max_epochs=2", difference), owner=owner, checkpoint=before.last_ckpt)
+    meant = parsed("max_epochs=2", difference, "resume_with_changes=true")
+    other = run(meant, owner=owner, checkpoint=before.last_ckpt)
     assert other.path != before.path
     assert other.path.parent == before.path.parent
     assert epoch_of(before.last_ckpt) == 0
     assert epoch_of(other.last_ckpt) == 1
+    args = json.loads((other.path / "args.json").read_text())
+    assert key in args["continued_from"]["settings"]
+
+
+def test_the_checkpoint_of_a_run_with_another_name_starts_a_new_folder(parsed, run):
+    before = run(parsed("max_epochs=2"), max_epochs=1)
+    other = run(parsed("max_epochs=2", "name=other"), checkpoint=before.last_ckpt)
+    assert other.path != before.path
+    assert json.loads((other.path / "args.json").read_text())["continued_from"] is None
+
+
+def test_a_checkpoint_is_read_for_its_weights_whatever_the_settings(parsed, run, loaders, trainer):
+    before = run(parsed("max_epochs=1"))
+    cfg = parsed("seed=6", "method_kwargs.margins.positive_scale=20")
+    lightning = trainer(cfg)
+    module = host.METHODS[METHOD](cfg)
+    lightning.validate(module, loaders(cfg)[1], ckpt_path=before.last_ckpt, verbose=False)
+
+
+def test_a_trainer_of_ones_own_refuses_another_loss(parsed, run, loaders, trainer):
+    before = run(parsed("max_epochs=2"), max_epochs=1)
+    quick = {"limit_train_batches": 1, "limit_val_batches": 0}
+    cfg = parsed(
+        "max_epochs=2", "method_kwargs.margins.positive_scale=20", "checkpoint.enabled=false"
+    )
+    with pytest.raises(ValueError, match=r"margins\.positive_scale=1, now 20"):
+        trainer(cfg, **quick).fit(
+            host.METHODS[METHOD](cfg), *loaders(cfg), ckpt_path=before.last_ckpt
+        )
 
 
 @pytest.mark.parametrize("same", ["data.num_workers=1", "wandb.project=other"])

@@ -2,12 +2,18 @@
 
 import os
 import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 import torch
+from processes import started_programs
 
 from solo_margins import cli, host, training
 from solo_margins.methods.mocov3_margin import MoCoV3Margin
+
+ROOT = Path(__file__).resolve().parents[2]
 
 BATCHES = 4
 
@@ -182,3 +188,21 @@ def test_a_job_of_slurm_saves_between_two_steps(config, interrupting, slurm, num
         assert "queued again" in str(caught.value)
     stop()
     assert training.pretrain(config(*settings)).resumed_from == caught.value.checkpoint
+
+
+def test_the_last_line_is_not_that_of_the_progress_bar(written, tmp_path):
+    """Of a program whose output and errors go to one terminal."""
+    long = ("max_epochs=1000", "enable_progress_bar=true", "backbone.name=narrow_resnet10")
+    with started_programs(tmp_path, stderr=subprocess.STDOUT) as start:
+        process = start(ROOT / "main_pretrain.py", *written, *long)
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/*/*.ckpt")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Epoch" in said, "there was no progress bar"
+    assert said.splitlines()[-1].startswith("Interrupted: "), said[-300:]
+    [before] = [line for line in said.split("\n") if "Interrupted: " in line]
+    assert before.startswith("Interrupted: ")

@@ -184,8 +184,7 @@ def test_a_run_that_cannot_start_leaves_its_name_to_the_next(config, tmp_path):
 
 def test_an_explicit_checkpoint_starts_a_folder_of_its_own(config):
     first = training.pretrain(config("max_epochs=1"))
-    cfg = config("method=mocov3_margin", f"resume_from_checkpoint={first.checkpoint}")
-    second = training.pretrain(cfg)
+    second = training.pretrain(config(f"resume_from_checkpoint={first.checkpoint}"))
     assert second.folder != first.folder
     assert first.checkpoint.is_file()
     assert steps_of(second.checkpoint) == 2 * BATCHES

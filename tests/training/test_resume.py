@@ -295,6 +295,34 @@ def test_killed_at_random_points_it_ends_with_the_same_weights(start, finish, wr
     assert differences(weights_of(whole), weights_of(killed)) == []
 
 
+@pytest.mark.parametrize("saves", [True, False], ids=["with checkpoints", "without"])
+def test_a_second_process_of_a_run_is_refused(start, finish, written, tmp_path, saves):
+    """As a job that is started again while the first is still running."""
+    command = [ROOT / "main_pretrain.py", *written, "backbone.name=narrow_resnet10"]
+    command += ["max_epochs=1000", "auto_resume.enabled=true", "++run_id=one"]
+    command += [f"checkpoint.enabled={saves}"]
+    first = start(*command)
+    folder = tmp_path / "runs" / "mocov3_margin" / "one"
+    if saves:
+        wait_for_more_steps(first, folder, 0)
+    else:
+        deadline = time.monotonic() + 120
+        while not (folder / "logs").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    second = finish(start(*command))
+    assert first.poll() is None
+    assert second.code == 1
+    last = second.err.strip().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert f"{folder.name} is in use" in last
+    assert f"process {first.pid} " in last
+    assert not (folder / "logs" / "version_1").exists()
+    os.killpg(first.pid, signal.SIGTERM)
+    assert finish(first).code == 128 + signal.SIGTERM
+    assert not (folder / ".lock").exists()
+
+
 PAIR = ["accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=6", "auto_resume.enabled=true"]
 CLUSTERS = ["++method_kwargs.num_prototypes=[3,3]", "++method_kwargs.kmeans_iters=2"]
 

@@ -199,3 +199,16 @@ def test_two_ranks_share_one_folder(start, finish, tmp_path):
     assert run.out.count("Checkpoint: ") == 1
     assert torch.load(checkpoint, weights_only=True)["epoch"] == 1
     assert len(metrics(folder, "val_acc1")) == 2
+
+
+def test_the_checkpoint_of_another_run_is_refused(start, finish, tmp_path):
+    command = [PRETRAIN, *OURS, *SHORT, "max_epochs=1"]
+    assert finish(start(*command)).code == 0
+    [checkpoint] = tmp_path.glob("trained_models/*/*/*.ckpt")
+    for setting in ("method_kwargs.margins.positive_scale=7", "optimizer.weight_decay=0.5"):
+        refused = finish(start(*command, f"resume_from_checkpoint={checkpoint}", setting))
+        key, _, value = setting.partition("=")
+        assert refused.code == 1
+        sentence = sentence_of(refused, "Error: ")
+        assert f"{key}=" in sentence
+        assert f"now {value}" in sentence

@@ -271,12 +271,17 @@ class LinearModel(TrainedModule, linear.LinearModel):
         mixup_func: Callable[..., Any] | None = None,
     ) -> None:
         limits.check_offered(cfg)
-        super().__init__(set_defaults(cfg, "module", "linear_model"), backbone)
+        super().__init__(self.add_and_assert_specific_cfg(cfg), backbone)
         self.loss_func = loss_func or nn.CrossEntropyLoss()
         self.mixup_func = mixup_func
         self.finetune: bool = cfg.finetune
         if not self.finetune:
             self.backbone.requires_grad_(False)
+
+    @staticmethod
+    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
+        """Return the configuration completed by the defaults of a linear model."""
+        return set_defaults(cfg, "module", "linear_model")
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer of the classifier (and a fine-tuned backbone) and its schedule."""
