@@ -215,7 +215,6 @@ def test_a_resumed_run_goes_on_in_its_folder(parsed, run, tmp_path):
     assert epoch_of(resumed.last_ckpt) == 2
 
 
-@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(
     "difference",
     ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25"],
@@ -226,9 +225,9 @@ def test_the_checkpoint_of_another_run_is_refused_unless_it_is_meant(
     before = run(parsed("max_epochs=2"), max_epochs=1)
     key = difference.partition("=")[0]
     with pytest.raises(ValueError, match=f"{key}=.*, now "):
-        run(parsed("max_epochs=2", difference), owner=owner, checkpoint=before.last_ckpt)
+        run(parsed("max_epochs=2", difference), checkpoint=before.last_ckpt)
     meant = parsed("max_epochs=2", difference, "resume_with_changes=true")
-    other = run(meant, owner=owner, checkpoint=before.last_ckpt)
+    other = run(meant, checkpoint=before.last_ckpt)
     assert other.path != before.path
     assert other.path.parent == before.path.parent
     assert epoch_of(before.last_ckpt) == 0
