@@ -19,29 +19,49 @@ inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *filter(None, inherited)]))
 
 
-def _modules_of_absent_packages():
-    """Modules whose doctests cannot be collected, because what they import is not installed."""
-    from solo_margins.host.detect import HostNotFoundError, form
-    from solo_margins.registry import OUR_METHODS
+from solo_margins import registry  # noqa: E402
+from solo_margins.versions import HostNotFoundError, form  # noqa: E402
 
-    try:
-        present = form()
-    except HostNotFoundError:
-        present = None
-        for part in ("host", "data", "methods", "training", "evaluation"):
+try:
+    FORM = form()
+except HostNotFoundError:
+    FORM = None
+else:
+    # Tests import solo-learn by its repository's paths, with either solo-learn.
+    registry.register()
+
+# Methods of ours that the installed solo-learn has no parent for.
+ABSENT_METHODS = set()
+if FORM == "pypi":
+    ABSENT_METHODS = set(registry.METHOD_NAMES) - {"mocov3_margin", "simclr_margin", "byol_curv"}
+
+
+def _modules_of_absent_packages():
+    """Modules that cannot be collected, because what they import is not installed."""
+    if FORM is None:
+        for part in ("data", "methods", "training", "evaluation"):
             yield f"tests/{part}/*"
+        yield "tests/test_registry.py"
         yield "solo_margins/methods/*"
         yield "solo_margins/training/*"
         yield "solo_margins/evaluation/*"
-    places = {"main": "solo_main.py", "pypi": "solo_1_0_2/*"}
-    for other in places.keys() - {present}:
-        yield f"solo_margins/host/{places[other]}"
-    if present == "pypi":
-        # The registry's release is adapted for three methods.
-        for method in OUR_METHODS.keys() - {"mocov3_margin", "simclr_margin", "byol_curv"}:
-            yield f"solo_margins/methods/{method}.py"
+    if FORM != "pypi":
+        yield "tests/solo_1_0_2/*"
+        yield "solo_margins/solo_1_0_2/*"
+    for method in ABSENT_METHODS:
+        yield f"solo_margins/methods/{method}.py"
     if not find_spec("nvidia") or not find_spec("nvidia.dali"):
-        yield "solo_margins/host/solo_1_0_2/dali.py"
+        yield "solo_margins/solo_1_0_2/data/dali_dataloader.py"
+
+
+def _applies(item):
+    """Tell whether a test applies to the installed solo-learn."""
+    if FORM != "main" and "repository" in item.keywords:
+        return False
+    if FORM != "pypi" and "release" in item.keywords:
+        return False
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return not any(isinstance(value, str) and value in ABSENT_METHODS for value in parameters)
 
 
 def pytest_addoption(parser):
@@ -50,7 +70,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip what only ``--full`` runs."""
+    """Leave out what does not apply to the installed solo-learn; skip what only ``--full`` runs."""
+    left_out = [item for item in items if not _applies(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _applies(item)]
     if config.getoption("--full"):
         return
     skip = pytest.mark.skip(reason="takes long: bash scripts/test.sh --full runs it")

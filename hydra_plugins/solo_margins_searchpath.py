@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
@@ -24,6 +25,16 @@ def _concerns_us() -> bool:
     return "solo.methods" in sys.modules or "solo_margins" in sys.modules
 
 
+def _register() -> None:
+    """Register our methods; a solo-learn that they do not fit runs its own as without us."""
+    from solo_margins import registry
+
+    try:
+        registry.register()
+    except (ImportError, AttributeError) as reason:
+        warnings.warn(f"solo-margins has not registered its methods: {reason}", stacklevel=2)
+
+
 class SoloMarginsSearchPathPlugin(SearchPathPlugin):
     """Appends ``pkg://solo_margins.configs``, so that a program's own files come first."""
 
@@ -31,10 +42,10 @@ class SoloMarginsSearchPathPlugin(SearchPathPlugin):
         """Add our configurations to the end of the search path, and register our methods."""
         if not _concerns_us():
             return
-        import solo_margins
         from solo_margins import resolvers
 
-        solo_margins.registry.register_when_host_loads()
+        if "solo.methods" in sys.modules:
+            _register()
         resolvers.install()
         search_path.append("solo-margins", "pkg://solo_margins.configs")
         search_path.append("solo-margins", f"{RecipeSource.scheme()}://")

@@ -22,19 +22,20 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import numpy as np
 import torch
 from PIL import Image
 from tqdm import tqdm
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked_pretraining
 from solo_margins.training.pretrain import parsed_pretraining
+from solo_margins.versions import form
 
 
-class TakesImages(host.pl.LightningModule):
+class TakesImages(pl.LightningModule):
     """A model that only takes its batches, notes when, and keeps the first."""
 
     def __init__(self, batches: int) -> None:
@@ -99,7 +100,7 @@ def take_batches(
     """
     data = run_data(reader, images, arguments)
     model = TakesImages(arguments.batches)
-    trainer = host.pl.Trainer(
+    trainer = pl.Trainer(
         max_epochs=1,
         limit_train_batches=arguments.batches,
         accelerator="gpu" if arguments.device == "gpu" else "cpu",
@@ -147,7 +148,7 @@ def main() -> None:
     source = arguments.images or f"JPEG files of {arguments.stored} pixels"
     print(
         f"{source}; two views of {arguments.size} pixels, batches of {arguments.batch}, "
-        f"{arguments.workers} workers or threads, solo-learn: {host.form()} version"
+        f"{arguments.workers} workers or threads, solo-learn: {form()} version"
     )
     for reader, rate in best.items():
         print(f"  {reader:>12}: {rate:8.0f} images/s, {rate / best['image_folder']:.2f}x PIL")

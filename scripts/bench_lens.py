@@ -17,20 +17,21 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from solo_margins.training.programs import build_method, parsed
 from tqdm import tqdm
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 from solo_margins.lens.callback import DEFAULT_INTERVAL, Lens
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked
+from solo_margins.versions import form
 
 BAR = 0.02
 
 
-class Clock(host.pl.Callback):
+class Clock(pl.Callback):
     """Keeps the time at which every batch ended."""
 
     def __init__(self, steps: int) -> None:
@@ -46,14 +47,14 @@ class Clock(host.pl.Callback):
 def measure(config: str, changes: list[str], steps: int, folder: Path) -> tuple[float, float, int]:
     """Return the median times of unobserved and of observed steps, and how many are observed."""
     cfg = parsed(checked(composed(config, ["data.num_workers=0", *changes])))
-    host.pl.seed_everything(1)
+    pl.seed_everything(1)
     clock = Clock(steps)
     lens = Lens(folder, every=DEFAULT_INTERVAL)
-    trainer = host.pl.Trainer(
+    trainer = pl.Trainer(
         accelerator="cpu",
         devices=1,
         max_steps=steps,
-        logger=host.pl.loggers.CSVLogger(folder),
+        logger=pl.loggers.CSVLogger(folder),
         callbacks=[lens, clock],
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -83,7 +84,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     every = DEFAULT_INTERVAL
     print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, "
+        f"solo-learn: {form()} version, torch {torch.__version__}, "
         f"{arguments.threads} threads, one observation every {every} steps"
     )
     for config in ("mocov3_margin.yaml", "simclr_margin.yaml", "byol_curv.yaml"):

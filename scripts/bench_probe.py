@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.evaluation.probe import fast_probe
 from solo_margins.resolvers import composed
+from solo_margins.versions import form
 
 QUIET = ["+enable_progress_bar=false", "+enable_model_summary=false"]
 GAP = 0.5
@@ -83,7 +84,7 @@ def main() -> None:
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, "
+        f"solo-learn: {form()} version, torch {torch.__version__}, "
         f"{torch.get_num_threads()} threads"
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -82,7 +82,7 @@ def run_observed(arguments: list[str]) -> None:
         clock.reach("configuration")
         programs = import_programs()
         clock.reach("imports")
-        from solo_margins.host.lightning import pl
+        import lightning.pytorch as pl
 
         after(programs, "checked", "checks")
         after(programs, "build_method", "model")

@@ -29,15 +29,16 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
+from solo.methods import METHODS
 from tqdm import tqdm
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked_pretraining
 from solo_margins.training.checkpointing import Run
 from solo_margins.training.fit import fit
 from solo_margins.training.pretrain import build_method, parsed_pretraining
+from solo_margins.versions import form
 
 BARS = {"all margins": 1.02, "one direction": 0.6}
 PARENTS = {"mocov3_margin": "mocov3", "byol_curv": "byol"}
@@ -89,8 +90,8 @@ class Stepper:
 
     def __init__(self, method: str, backbone: str, batch_size: int) -> None:
         torch.manual_seed(0)
-        self.method = host.METHODS[method](settings(method, backbone, batch_size))
-        self.parent = host.METHODS[PARENTS[method]]
+        self.method = METHODS[method](settings(method, backbone, batch_size))
+        self.parent = METHODS[PARENTS[method]]
         # Metrics go nowhere without a trainer.
         self.method.log = self.method.log_dict = lambda *args, **kwargs: None
         self.optimizer = torch.optim.SGD(self.method.parameters(), lr=0.06, momentum=0.9)
@@ -212,9 +213,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    print(
-        f"solo-learn: {host.form()} version, torch {torch.__version__}, {arguments.threads} threads"
-    )
+    print(f"solo-learn: {form()} version, torch {torch.__version__}, {arguments.threads} threads")
     if arguments.images is not None:
         compare_formats(arguments.images.absolute(), arguments.steps, arguments.turns)
         return

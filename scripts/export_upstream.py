@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from solo_margins.host.repairs import NAMES
 from upstream.checkout import Checkout, UpstreamError
 from upstream.methods import add_methods
 from upstream.repairs import add_repairs
 
-from solo_margins.host.repairs import NAMES
 from solo_margins.registry import OUR_METHODS
 
 

@@ -150,7 +150,7 @@ def profile(arguments: list[str]) -> list[dict[str, float]]:
     """Train and return the seconds of each part, step by step."""
     watch = Stopwatch()
     programs = training._programs()
-    from solo_margins.host.lightning import pl
+    import lightning.pytorch as pl
 
     class Observer(pl.Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:

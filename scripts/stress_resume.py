@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from solo_margins import host
 from solo_margins.checkpoints import newest_readable
+from solo_margins.versions import form
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS_AN_EPOCH = 8
@@ -204,7 +204,7 @@ def report(
     )
     print("largest difference |\n|---|---|---|---|---|---|---|")
     lost = f"{sum(trial.steps_lost) / max(1, trial.kills):.1f} (at most {max(trial.steps_lost)})"
-    row = [given.method, host.form(), trial.kills, trial.resumes, lost, f"{unequal} of {number}"]
+    row = [given.method, form(), trial.kills, trial.resumes, lost, f"{unequal} of {number}"]
     print(f"| {' | '.join(map(str, row))} | {largest:g} |")
     print(f"An epoch has {STEPS_AN_EPOCH} steps and took {epoch:.1f} s.")
 

@@ -1,18 +1,25 @@
-"""Backbones that solo-learn does not have; their stems depend on their name alone.
+"""Backbones that solo-learn does not have, and backbones outside a method.
 
 solo-learn chooses the stem of every backbone whose name starts with ``resnet`` by the data set.
-These names do not start with it, so that a checkpoint always fits.
+The names of ours do not start with it: their stems depend on the name alone, so that a checkpoint
+always fits.
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from solo_margins.checkpoints import read_checkpoint
 from solo_margins.losses.checks import require_count
+
+logger = logging.getLogger(__name__)
 
 
 class NarrowResNet(nn.Module):
@@ -106,19 +113,22 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 TIMM = "timm/"  # prefix of timm's models
 
 
-class BackboneTable(dict[str, Callable[..., nn.Module]]):
-    """Backbones by name; names that start with ``timm/`` are all of timm's models."""
+def add_timm_backbone(name: str) -> None:
+    """Add ``timm/<model>`` to solo-learn's table of backbones, if it is such a name.
 
-    def __missing__(self, name: str) -> Callable[..., nn.Module]:
-        """Return the constructor of a timm model."""
-        if name not in self:
-            raise KeyError(name)
-        return partial(timm_backbone, name.removeprefix(TIMM))
+    timm has too many models to add all of them.
 
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is such a backbone."""
-        is_of_timm = str(name).startswith(TIMM) and complaint_about(str(name)) is None
-        return is_of_timm or super().__contains__(name)
+    Raises:
+        ValueError: timm has no such model, or is not installed.
+    """
+    if not name.startswith(TIMM):
+        return
+    complaint = complaint_about(name)
+    if complaint is not None:
+        raise ValueError(complaint)
+    from solo.methods.base import BaseMethod
+
+    BaseMethod._BACKBONES.setdefault(name, partial(timm_backbone, name.removeprefix(TIMM)))
 
 
 def complaint_about(name: str) -> str | None:
@@ -138,3 +148,82 @@ def complaint_about(name: str) -> str | None:
     close = " or ".join(difflib.get_close_matches(model, timm.list_models(), n=3))
     hint = f"; did you mean {close}?" if close else "."
     return f"backbone.name={name}: timm {timm.__version__} has no model {model!r}{hint}"
+
+
+def vit_of_mocov3(constructor: Callable[..., nn.Module], method: Any, **kwargs: Any) -> nn.Module:
+    """Return the ViT that MoCo v3 trains: solo-learn gives it to no other name of a method."""
+    return constructor("mocov3", **kwargs)
+
+
+def backbone_constructor(name: str) -> Callable[..., nn.Module]:
+    """Return what builds a backbone, or raise ``ValueError`` if there is none of that name."""
+    from solo.methods.base import BaseMethod
+
+    add_timm_backbone(name)
+    table: Any = BaseMethod._BACKBONES
+    if name not in table:
+        listed = f"one of {', '.join(sorted(table))}, or timm/<model>"
+        raise ValueError(f"backbone.name must be {listed}, got {name!r}.")
+    return table[name]
+
+
+def build_backbone(cfg: DictConfig) -> Any:
+    """Return the backbone that a configuration describes, without weights and classifier.
+
+    The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
+    configurations) or ``cfg.method``. On CIFAR a ResNet loses its down-sampling stem.
+    """
+    name = str(cfg.backbone.name)
+    method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
+    if method == "mocov3_margin":
+        method = "mocov3"
+    kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
+    backbone: Any = backbone_constructor(name)(method, **kwargs)
+    if name.startswith("resnet"):
+        backbone.fc = nn.Identity()
+        if cfg.data.dataset in ("cifar10", "cifar100"):
+            # Padding 2 is solo-learn's own choice: its checkpoints expect it.
+            backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
+            backbone.maxpool = nn.Identity()
+    return backbone
+
+
+def backbone_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the backbone in a method's state, without their prefix.
+
+    Keys of older checkpoints, ``encoder.*``, are understood and reported.
+    """
+    own, old = (
+        {key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)}
+        for prefix in ("backbone.", "encoder.")
+    )
+    if old and not own:
+        logger.warning("Renamed %d keys encoder.* of an older checkpoint to backbone.*.", len(old))
+    return own or old
+
+
+def load_backbone(backbone: nn.Module, checkpoint: str | Path) -> None:
+    """Fill a backbone from a pretraining checkpoint, and make sure that all of it was filled.
+
+    Raises:
+        ValueError: the checkpoint holds no backbone, or not the one asked for.
+    """
+    content = read_checkpoint(checkpoint)
+    state = backbone_state(content.get("state_dict", content))
+    if not state:
+        raise ValueError(
+            f"{checkpoint} holds no keys backbone.* (nor encoder.*): it is not a "
+            "pretraining checkpoint of solo-learn."
+        )
+    # A classifier that the backbone has lost since is no loss.
+    wanted = backbone.state_dict()
+    missing = sorted(wanted.keys() - state.keys())
+    differing = sorted(k for k in wanted.keys() & state.keys() if wanted[k].shape != state[k].shape)
+    if missing or differing:
+        example = (missing or differing)[0]
+        raise ValueError(
+            f"{checkpoint} holds another backbone than the one configured: {len(missing)} of its "
+            f"{len(wanted)} tensors are missing and {len(differing)} differ in shape, "
+            f"for example {example!r}; check backbone.name and backbone.kwargs."
+        )
+    backbone.load_state_dict({k: state[k] for k in wanted})

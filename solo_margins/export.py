@@ -22,15 +22,15 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from solo_margins import host
-from solo_margins.backbones import BACKBONES
+from solo_margins import registry
+from solo_margins.backbones import BACKBONES, build_backbone, load_backbone
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.cli import run_cli
 from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
 from solo_margins.files import complete_folder
-from solo_margins.host.detect import versions
 from solo_margins.lens.runs import logged_accuracies
+from solo_margins.versions import versions
 
 # Target to the file with the weights.
 TARGETS = {
@@ -125,8 +125,8 @@ def export(checkpoint: str | Path, target: str, output: str | Path | None = None
     folder = Path(output) if output is not None else Path(f"{path.parent.name}-{target}")
     if folder.exists():
         raise ValueError(f"--output {folder} already exists: choose another folder.")
-    backbone = host.build_backbone(args)
-    host.load_backbone(backbone, path)
+    backbone = build_backbone(args)
+    load_backbone(backbone, path)
     images = image_spec(args)
     lines = plain_model(target, args, backbone, images.size if images else 224)
     state = {key: value.contiguous() for key, value in backbone.state_dict().items()}
@@ -194,5 +194,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    host.load()
+    registry.register()
     run_cli(main, sys.argv[1:])

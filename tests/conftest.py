@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import stored_images
@@ -16,10 +17,11 @@ import torch
 from method_heads import HEADS, keep_heads_of_method
 from omegaconf import OmegaConf
 from PIL import Image
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods.base import BaseMethod
 from torch import nn
 from views import augmentations
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,7 +161,7 @@ def view():
 @pytest.fixture
 def raw_config(image_folder, view, tmp_path):
     """A pretraining configuration as a user writes it, before parsing."""
-    host.BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
+    BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
 
     def make(method="mocov3", *overrides):
         settings = {
@@ -185,7 +187,8 @@ def raw_config(image_folder, view, tmp_path):
             "scheduler": {"name": "warmup_cosine", "warmup_epochs": 1},
             "checkpoint": {"enabled": True, "dir": str(tmp_path / "runs")},
             "max_epochs": 2,
-            "devices": [0],
+            "devices": "1",
+            "strategy": "auto",
             "accelerator": "cpu",
             "performance": {"disable_channel_last": True},
         }
@@ -201,7 +204,7 @@ def raw_config(image_folder, view, tmp_path):
 @pytest.fixture
 def config(raw_config):
     """A parsed pretraining configuration."""
-    return lambda *args: host.parse_pretrain_cfg(raw_config(*args))
+    return lambda *args: parse_pretrain_cfg(raw_config(*args))
 
 
 @pytest.fixture
@@ -221,7 +224,7 @@ def trainer(tmp_path):
     """A real trainer that prints nothing."""
 
     def make(cfg, callbacks=(), **settings):
-        return host.pl.Trainer(
+        return pl.Trainer(
             **{
                 "accelerator": "cpu",
                 "devices": cfg.devices if isinstance(cfg.devices, int) else len(cfg.devices),

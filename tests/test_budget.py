@@ -7,10 +7,12 @@ import tokenize
 from pathlib import Path
 
 import pytest
-
-from solo_margins import host, registry
-from solo_margins.files import digits_folder
+from solo.methods.base import BaseMethod
 from solo_margins.host import repairs
+
+from solo_margins import registry
+from solo_margins.files import digits_folder
+from solo_margins.methods.linear import LinearClassifier
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "solo_margins"
@@ -73,7 +75,7 @@ def test_few_things_of_solo_learn_are_changed_and_each_is_a_bug():
     # The doors that registry opens for our callbacks.
     doors = [
         model
-        for model in (host.BaseMethod, host.LinearModel)
+        for model in (BaseMethod, LinearClassifier)
         if getattr(model.configure_callbacks, registry.OPENED, False)
     ]
     assert len(doors) == 2

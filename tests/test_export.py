@@ -9,7 +9,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host, training
+from solo_margins import training
+from solo_margins.backbones import build_backbone
 from solo_margins.export import TARGETS, export, main
 
 VIT = {"img_size": 32, "patch_size": 8}
@@ -43,7 +44,7 @@ def stored(tmp_path):
             }
         )
         torch.manual_seed(1)
-        backbone = host.build_backbone(settings)
+        backbone = build_backbone(settings)
         for buffer, value in backbone.named_buffers():
             if buffer.endswith("running_mean"):
                 value.normal_()

@@ -13,7 +13,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import checkpoints, host, training
+from solo_margins import checkpoints, training
+from solo_margins.backbones import build_backbone, load_backbone
 from solo_margins.evaluation import knn, probe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,8 +183,8 @@ def test_a_malicious_backbone_is_refused(pretrained, bait, marker, how):
     arguments = [f"pretrained_feature_extractor={checkpoint}", "data.num_workers=0"]
     refused(lambda: knn.knn(arguments, progress=False), checkpoint, marker)
     refused(lambda: probe.probe(arguments, progress=False), checkpoint, marker)
-    backbone = host.build_backbone(cfg)
-    refused(lambda: host.load_backbone(backbone, checkpoint), checkpoint, marker)
+    backbone = build_backbone(cfg)
+    refused(lambda: load_backbone(backbone, checkpoint), checkpoint, marker)
 
 
 @pytest.mark.usefixtures("environment")

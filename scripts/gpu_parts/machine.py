@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from solo_margins.host.detect import versions
 
 from gpu_parts import ROOT, Findings, Machine
-from solo_margins.host.detect import versions
 
 PACKAGES = ("torchvision", "torchmetrics", "timm", "kornia", "numpy", "triton")
 DALI = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")

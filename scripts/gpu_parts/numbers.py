@@ -29,7 +29,7 @@ sys.path.append(str(SUPPORT))
 import loss_calls
 from processes import free_ports, run_processes
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.losses import Margins
 from solo_margins.registry import OUR_METHODS
 from solo_margins.resolvers import composed
@@ -310,7 +310,7 @@ def methods(machine: Machine, precision: str = "32-true") -> Findings:
     findings = Findings(note=f"Against float32 on {'the CPU' if is_full else 'the same device'}.")
     for method in OUR_METHODS:
         try:
-            host.METHODS[method]
+            METHODS[method]
         except NotImplementedError as reason:
             findings.note += f" Without {method}: {reason}"
             continue

@@ -147,7 +147,7 @@ def _run_cell(cell: Cell, seed: int, targets: Sequence[str], study: Study, title
     import torch
 
     from reproduce import methods
-    from solo_margins.host.detect import versions
+    from solo_margins.versions import versions
 
     methods.install()
     torch.set_num_threads(1)
@@ -246,9 +246,10 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
 
 def _preset_of(cell: Cell, study: Study) -> list[str]:
     """Return the settings of a preset, which sets the heads of every method, for one of them."""
-    from solo_margins import host
 
-    own = host.METHODS[cell.method].own_settings
+    from solo_margins.registry import method_class
+
+    own = method_class(cell.method).own_settings
     kept = []
     for override in study.preset.settings:
         group, _, name = override.partition("=")[0].partition(".")

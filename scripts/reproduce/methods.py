@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from solo.methods import METHODS
+from solo.methods.base import BaseMethod
 from torch import Tensor, nn
 
-from solo_margins import host
-from solo_margins.host.lightning import pl
 from solo_margins.losses import plain
 from solo_margins.losses.margins import ContrastSpec, Margins
 from solo_margins.methods.mocov3_margin import MoCoV3Margin
@@ -107,13 +108,13 @@ def weight_figures(checkpoint: dict[str, Any]) -> dict[str, float]:
 
 def install() -> None:
     """Register the method and record the weights of every run; to be called in every process."""
-    if host.METHODS.get(NAME) is StudyMoCoV3:
+    if METHODS.get(NAME) is StudyMoCoV3:
         return
-    host.METHODS[NAME] = StudyMoCoV3
-    inherited = host.BaseMethod.configure_callbacks
+    METHODS[NAME] = StudyMoCoV3
+    inherited = BaseMethod.configure_callbacks
 
     @functools.wraps(inherited)
     def configure_callbacks(self: Any) -> Any:
         return [*inherited(self), WeightRecord()]
 
-    host.BaseMethod.configure_callbacks = configure_callbacks
+    BaseMethod.configure_callbacks = configure_callbacks

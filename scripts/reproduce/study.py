@@ -52,7 +52,7 @@ class Study:
 
     def record(self, cell: Cell, seed: int, probed_on: str, **measured: Any) -> results.Record:
         """Return the record of one probe; what was measured does not change its id."""
-        from solo_margins.host.detect import form
+        from solo_margins.versions import form
 
         settings = {
             "preset": self.preset.name,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from solo_margins.host.repairs import NAMES, load
+
 from upstream.checkout import Checkout, UpstreamError
 from upstream.methods import put_python, with_entry
 from upstream.source import PACKAGE, REPAIRS, exported, file_of, needed_modules, place_of, template

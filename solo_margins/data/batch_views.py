@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from solo_margins.data.image_spec import ImageSpec, resize_before_crop
-from solo_margins.host.image_statistics import statistics_of
+from solo_margins.data.image_statistics import statistics_of
 
 try:
     from kornia.color import rgb_to_grayscale

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from solo_margins import host
 from solo_margins.config import setting
 from solo_margins.data.class_folders import UnreadableImage, read_image
 from solo_margins.data.deterministic import PIPELINE, EpochBatches, derive_seed
@@ -72,7 +71,9 @@ def views(cfg: DictConfig) -> Augment:
                 f"augmentations.{number}.equalization is not available with data.format=dali: use "
                 "data.format=image_folder, or set its prob to 0."
             )
-    return all_views(cfg, partial(host.build_transform_pipeline_dali, dali_device=device_of(cfg)))
+    from solo.data.dali_dataloader import build_transform_pipeline_dali
+
+    return all_views(cfg, partial(build_transform_pipeline_dali, dali_device=device_of(cfg)))
 
 
 def classifier_crops(spec: ImageSpec) -> Augment:

@@ -3,18 +3,17 @@
 from functools import partial
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Subset
 
-from solo_margins import host
 from solo_margins.config import setting
 from solo_margins.data import class_folders, dataset_paths, deterministic, folders
 from solo_margins.data.image_sizes import warn_of_small_images
 from solo_margins.data.image_spec import all_views, classifier_spec
-from solo_margins.host.detect import host_folder
-from solo_margins.host.lightning import pl
 from solo_margins.losses.checks import require_choice
+from solo_margins.versions import host_folder
 
 # Pretraining with data.fraction uses the same images whatever the seed, as in solo-learn.
 PRETRAINING_FRACTION_SEED = 42
@@ -107,7 +106,9 @@ def _printed_views(cfg: DictConfig, build: Any) -> Any:
 
 def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     if pretraining:
-        transform = _printed_views(cfg, host.build_transform_pipeline)
+        from solo.data.pretrain_dataloader import build_transform_pipeline
+
+        transform = _printed_views(cfg, build_transform_pipeline)
     else:
         spec = classifier_spec(cfg)
         transform = spec.auto_augment() if cfg.auto_augment else spec.transforms()[0]
@@ -157,7 +158,9 @@ def _tensor_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
         views = _printed_views(cfg, batch_views.batch_view)
     else:
         crops, _ = batch_views.classifier_views(classifier_spec(cfg))
-        views = host.NCropAugmentation(crops, 1)
+        from solo.data.pretrain_dataloader import NCropAugmentation
+
+        views = NCropAugmentation(crops, 1)
     return tensors.TensorBatches(images, views, cfg.optimizer.batch_size, cfg.seed, pretraining)
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from solo_margins import host
 from solo_margins.config import setting, write
-from solo_margins.host import image_statistics
+from solo_margins.data import image_statistics
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,10 @@ def all_views(cfg: DictConfig, build: Callable[[str, DictConfig], Any]) -> Any:
     spec = image_spec(cfg)
     # solo-learn ignores the mean and std of a view for data sets that it knows by name.
     dataset = "custom" if spec is not None and spec.names_statistics else cfg.data.dataset
-    return host.FullTransformPipeline(
-        [host.NCropAugmentation(build(dataset, view), view.num_crops) for view in cfg.augmentations]
+    from solo.data.pretrain_dataloader import FullTransformPipeline, NCropAugmentation
+
+    return FullTransformPipeline(
+        [NCropAugmentation(build(dataset, view), view.num_crops) for view in cfg.augmentations]
     )
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from solo_margins.devices import allows_channels_last
 from solo_margins.files import require_memory
-from solo_margins.host.repairs.narrow_convolutions_on_the_cpu import allows_channels_last
 
 # How often progress is written where it cannot be redrawn, such as in a file.
 SECONDS_BETWEEN_LINES = 30.0

@@ -21,11 +21,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from solo_margins import host
 from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.task import load_task, parse
 from solo_margins.losses.checks import POSITIVE, require_choice, require_count, require_number
+from solo_margins.methods.online_knn import OnlineKNN
 
 # Settings of the vote, which ``linear.yaml`` does not have.
 VOTE = {"k": 20, "temperature": 0.07, "distance": "cosine"}
@@ -48,7 +48,7 @@ def knn_accuracy(
         distance: ``"cosine"``, or ``"euclidean"`` with votes of 1 / distance.
     """
     check_vote(k, temperature, distance)
-    classifier = host.WeightedKNNClassifier(k=k, T=temperature, distance_fx=distance)
+    classifier = OnlineKNN(k=k, distance=distance, temperature=temperature)
     classifier(
         train_features=train.values.flatten(0, 1),
         train_targets=train.labels.repeat(len(train.values)),

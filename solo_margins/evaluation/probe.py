@@ -32,9 +32,9 @@ from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features, choose_device, progress_bar
 from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.task import Task, load_task, parse
-from solo_margins.host.repairs.warmup_cosine import warmup_cosine_lr
+from solo_margins.learning_rates import warmup_cosine_lr
 from solo_margins.losses.checks import require_choice
-from solo_margins.training.linear_model import LinearModel
+from solo_margins.methods.linear import LinearClassifier
 
 OWN = {"passes": 4}
 
@@ -101,7 +101,7 @@ def train_linear_layer(
         torch.manual_seed(cfg.seed)
         layer = nn.Linear(values.shape[-1], cfg.data.num_classes).to(device)
     settings: Any = cfg.optimizer
-    optimizer = LinearModel._OPTIMIZERS[settings.name](
+    optimizer = LinearClassifier._OPTIMIZERS[settings.name](
         layer.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, **settings.kwargs
     )
     start, minimum = cfg.scheduler.warmup_start_lr, cfg.scheduler.min_lr

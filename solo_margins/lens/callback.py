@@ -26,7 +26,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.host.detect import versions
 from solo_margins.lens import records
 from solo_margins.lens.capture import StepCapture, capture
 from solo_margins.lens.measures import measure
@@ -34,6 +33,7 @@ from solo_margins.lens.records import Histogram, Observation
 from solo_margins.lens.rules import HealthChecks
 from solo_margins.lens.settings import LensSettings
 from solo_margins.losses.gather import is_alone
+from solo_margins.versions import versions
 
 try:
     from lightning.pytorch import Callback

@@ -2,5 +2,5 @@
 
 from solo_margins import registry
 
-# Whichever of the modules is imported first, all of them end up in METHODS.
+# Whichever of the modules is imported first, solo-learn can be imported and has all of them.
 registry.register()

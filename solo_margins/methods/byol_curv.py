@@ -9,15 +9,16 @@ References:
 from typing import Any
 
 import torch
+from solo.methods.base import BaseMomentumMethod
+from solo.methods.byol import BYOL
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
-from solo_margins.methods.margin_method import OneDirection
+from solo_margins.methods.base import OneDirection
 
 
-class BYOLCurv(OneDirection, host.BYOL):
+class BYOLCurv(OneDirection, BYOL):
     """BYOL whose pairs are weighted by their angle; its weights are BYOL's.
 
     Extra cfg settings, besides those of :class:`OneDirection`:
@@ -30,7 +31,7 @@ class BYOLCurv(OneDirection, host.BYOL):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         if self.cfg.method_kwargs.symmetric:
-            out = super(host.BYOL, self).training_step(batch, batch_idx)
+            out = BaseMomentumMethod.training_step(self, batch, batch_idx)
             loss = sum(
                 byol_curv_loss_func(prediction, target, self.margins)
                 for of_target, target in enumerate(out["momentum_z"])

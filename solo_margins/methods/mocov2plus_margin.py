@@ -10,15 +10,17 @@ References:
 from typing import Any
 
 import torch
+from solo.methods.base import BaseMomentumMethod
+from solo.methods.mocov2plus import MoCoV2Plus
+from solo.utils.misc import gather
 from torch import Tensor
 
-from solo_margins import host
 from solo_margins.losses import mocov2plus_margin_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMomentumMethod
 from solo_margins.methods.queues import compared_with_queues
 
 
-class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
+class MoCoV2PlusMargin(MarginMomentumMethod, MoCoV2Plus):
     """MoCo v2+ whose positives get margins against a queue of negatives.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -43,7 +45,7 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
-        out = super(host.MoCoV2Plus, self).training_step(batch, batch_idx)
+        out = BaseMomentumMethod.training_step(self, batch, batch_idx)
         queries, keys = out["z"], out["momentum_z"]
         losses = [
             mocov2plus_margin_loss_func(
@@ -52,6 +54,6 @@ class MoCoV2PlusMargin(MarginMethod, host.MoCoV2Plus):
             for vectors in compared_with_queues(queries, keys, self.queue)
         ]
         loss = torch.stack(losses).mean()
-        self._dequeue_and_enqueue(torch.stack([host.gather(key) for key in keys]))
+        self._dequeue_and_enqueue(torch.stack([gather(key) for key in keys]))
         self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -7,18 +7,22 @@ References:
       https://arxiv.org/abs/2306.11526
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from omegaconf import DictConfig
-from torch import Tensor
+from solo.methods.base import BaseMomentumMethod
+from solo.methods.mocov3 import MoCoV3
+from torch import Tensor, nn
 
-from solo_margins import host
+from solo_margins.backbones import vit_of_mocov3
 from solo_margins.losses import mocov3_margin_loss_func
 from solo_margins.losses.margins import current_temperature
-from solo_margins.methods.margin_method import OneDirection
+from solo_margins.methods.base import MethodSettingError, OneDirection
 
 
-class MoCoV3Margin(OneDirection, host.MoCoV3):
+class MoCoV3Margin(OneDirection, MoCoV3):
     """MoCo v3 whose positives get margins and scaled gradients; its weights are MoCo v3's.
 
     Extra cfg settings, besides those of :class:`OneDirection`:
@@ -44,11 +48,23 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
         super().__init__(cfg)
         if self.cfg.method_kwargs.get("freeze_patch_embedding", False):
             if not hasattr(self.backbone, "patch_embed"):
-                raise ValueError(
+                raise MethodSettingError(
                     "method_kwargs.freeze_patch_embedding=true needs a ViT as backbone.name, "
                     f"got {self.cfg.backbone.name!r}"
                 )
             self.backbone.patch_embed.requires_grad_(False)
+
+    @property
+    def _BACKBONES(self) -> dict[str, Callable[..., nn.Module]]:
+        """solo-learn's backbones, of which the ViTs are those of MoCo v3.
+
+        solo-learn chooses between variants of a ViT by the name of the method.
+        """
+        table = dict(MoCoV3._BACKBONES)
+        for name, constructor in table.items():
+            if name.startswith("vit_"):
+                table[name] = partial(vit_of_mocov3, constructor)
+        return table
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
@@ -62,7 +78,7 @@ class MoCoV3Margin(OneDirection, host.MoCoV3):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         if self.cfg.method_kwargs.symmetric:
-            out = super(host.MoCoV3, self).training_step(batch, batch_idx)
+            out = BaseMomentumMethod.training_step(self, batch, batch_idx)
             queries, keys = out["q"], out["momentum_k"]
             loss = self.contrastive_loss(queries[0], keys[1])
             loss = loss + self.contrastive_loss(queries[1], keys[0])

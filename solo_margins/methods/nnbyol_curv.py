@@ -9,16 +9,17 @@ References:
 
 from typing import Any
 
+from solo.methods.base import BaseMomentumMethod
+from solo.methods.nnbyol import NNBYOL
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMomentumMethod
 from solo_margins.methods.queues import compared_with_neighbours
 
 
-class NNBYOLCurv(MarginMethod, host.NNBYOL):
+class NNBYOLCurv(MarginMomentumMethod, NNBYOL):
     """NNBYOL whose pairs of a prediction and a nearest neighbour are weighted by their angle.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -37,8 +38,9 @@ class NNBYOLCurv(MarginMethod, host.NNBYOL):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        out = super(host.NNBYOL, self).training_step(batch, batch_idx)
-        neighbours = self.neighbours(*out["momentum_z"], batch[-1])
+        out = BaseMomentumMethod.training_step(self, batch, batch_idx)
+        z1, z2 = out["momentum_z"]
+        neighbours = self.neighbours(z1, z2, batch[-1])
         loss = sum(
             byol_curv_loss_func(prediction, neighbour, self.margins)
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)

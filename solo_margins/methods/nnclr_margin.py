@@ -10,15 +10,16 @@ References:
 from typing import Any
 
 import torch
+from solo.methods.base import BaseMethod
+from solo.methods.nnclr import NNCLR
 from torch import Tensor
 
-from solo_margins import host
 from solo_margins.losses import nnclr_margin_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.queues import compared_with_neighbours
 
 
-class NNCLRMargin(MarginMethod, host.NNCLR):
+class NNCLRMargin(MarginMethod, NNCLR):
     """NNCLR whose positives, nearest neighbours of the other view, get margins.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -41,8 +42,9 @@ class NNCLRMargin(MarginMethod, host.NNCLR):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
-        out = super(host.NNCLR, self).training_step(batch, batch_idx)
-        neighbours = self.neighbours(*out["z"], batch[-1])
+        out = BaseMethod.training_step(self, batch, batch_idx)
+        z1, z2 = out["z"]
+        neighbours = self.neighbours(z1, z2, batch[-1])
         losses = [
             nnclr_margin_loss_func(
                 neighbour, prediction, self.temperature, self.margins, **self.negatives.weights

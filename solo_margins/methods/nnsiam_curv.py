@@ -9,15 +9,16 @@ References:
 
 from typing import Any
 
+from solo.methods.base import BaseMethod
+from solo.methods.nnsiam import NNSiam
 from torch import Tensor
 
-from solo_margins import host
 from solo_margins.losses import simsiam_curv_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.queues import compared_with_neighbours
 
 
-class NNSiamCurv(MarginMethod, host.NNSiam):
+class NNSiamCurv(MarginMethod, NNSiam):
     """NNSiam whose pairs of a prediction and a nearest neighbour are weighted by their angle.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -36,8 +37,9 @@ class NNSiamCurv(MarginMethod, host.NNSiam):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        out = super(host.NNSiam, self).training_step(batch, batch_idx)
-        neighbours = self.neighbours(*out["z"], batch[-1])
+        out = BaseMethod.training_step(self, batch, batch_idx)
+        z1, z2 = out["z"]
+        neighbours = self.neighbours(z1, z2, batch[-1])
         loss = sum(
             simsiam_curv_loss_func(prediction, neighbour, self.margins) / 2
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)

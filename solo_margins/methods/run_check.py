@@ -6,11 +6,8 @@ import lightning.pytorch as pl
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import host
 from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
-from solo_margins.host.changes import left_out
-from solo_margins.host.detect import refusal
 from solo_margins.losses.capture import last_step
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
@@ -121,8 +118,6 @@ class MarginRunCheck(pl.Callback):
         """Set the variant in the configuration before it is recorded."""
         settle_variant(pl_module.cfg)
         announce_default(pl_module.cfg)
-        for sentence in left_out:
-            host.pl.utilities.rank_zero.rank_zero_warn(sentence)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Wait for the loss of this batch."""
@@ -141,12 +136,6 @@ class MarginRunCheck(pl.Callback):
                 f"of {type(pl_module).__module__}.{type(pl_module).__qualname__}."
             )
         self.is_checked = True
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Say in one sentence what is wrong with the run, or with a fork's step, at the start."""
-        is_known = self.is_checked or isinstance(exception, TrainingStopped)
-        if not is_known and (refused := refusal(exception)):
-            raise refused from exception
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Fail if there was no step; solo-learn's program would exit with code 0.

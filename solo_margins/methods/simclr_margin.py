@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from solo.methods.base import BaseMethod
+from solo.methods.simclr import SimCLR
 from torch import Tensor, nn
 
-from solo_margins import host
 from solo_margins.losses import simclr_margin_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMethod
 
 
-class SimCLRMargin(MarginMethod, host.SimCLR):
+class SimCLRMargin(MarginMethod, SimCLR):
     """SimCLR whose positives get margins and scaled gradients; its weights are SimCLR's.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -60,7 +61,7 @@ class SimCLRMargin(MarginMethod, host.SimCLR):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
-        out = super(host.SimCLR, self).training_step(batch, batch_idx)
+        out = BaseMethod.training_step(self, batch, batch_idx)
         loss = self.nce_loss(torch.cat(out["z"]), batch[0].repeat(self.num_crops))
         self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -9,15 +9,16 @@ References:
 
 from typing import Any
 
+from solo.methods.base import BaseMethod
+from solo.methods.simsiam import SimSiam
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from solo_margins import host
 from solo_margins.losses import simsiam_curv_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMethod
 
 
-class SimSiamCurv(MarginMethod, host.SimSiam):
+class SimSiamCurv(MarginMethod, SimSiam):
     """SimSiam whose pairs are weighted by their angle.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -36,7 +37,7 @@ class SimSiamCurv(MarginMethod, host.SimSiam):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        out = super(host.SimSiam, self).training_step(batch, batch_idx)
+        out = BaseMethod.training_step(self, batch, batch_idx)
         (z1, z2), (p1, p2) = out["z"], out["p"]
         loss = simsiam_curv_loss_func(p1, z2, self.margins) / 2
         loss = loss + simsiam_curv_loss_func(p2, z1, self.margins) / 2

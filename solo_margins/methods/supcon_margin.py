@@ -9,14 +9,15 @@ References:
 from typing import Any
 
 import torch
+from solo.methods.base import BaseMethod
+from solo.methods.supcon import SupCon
 from torch import Tensor
 
-from solo_margins import host
 from solo_margins.losses import simclr_margin_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMethod
 
 
-class SupConMargin(MarginMethod, host.SupCon):
+class SupConMargin(MarginMethod, SupCon):
     """SupCon whose positives, all images of the same class, get margins.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -35,7 +36,7 @@ class SupConMargin(MarginMethod, host.SupCon):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
-        out = super(host.SupCon, self).training_step(batch, batch_idx)
+        out = BaseMethod.training_step(self, batch, batch_idx)
         labels = batch[-1].repeat(self.num_crops)
         loss = simclr_margin_loss_func(torch.cat(out["z"]), labels, self.temperature, self.margins)
         self.log_step(train_nce_loss=loss)

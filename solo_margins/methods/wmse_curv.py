@@ -12,15 +12,16 @@ from itertools import combinations
 from typing import Any
 
 import torch
+from solo.methods.base import BaseMethod
+from solo.methods.wmse import WMSE
 from torch import Tensor
 
-from solo_margins import host
 from solo_margins.losses import byol_curv_loss_func
-from solo_margins.methods.margin_method import MarginMethod
+from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.queues import changed_in_groups
 
 
-class WMSECurv(MarginMethod, host.WMSE):
+class WMSECurv(MarginMethod, WMSE):
     """W-MSE whose pairs of whitened projections are weighted by their angle.
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
@@ -40,11 +41,20 @@ class WMSECurv(MarginMethod, host.WMSE):
 
     def whitened(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Return each view whitened in random groups of images, the same groups for all views."""
-        return changed_in_groups(views, self.whitening_size, self.whitening)
+        return changed_in_groups(views, self.whitening_size, self.whitened_group)
+
+    def whitened_group(self, group: Tensor) -> Tensor:
+        """Return whitened vectors, computed in float32 or wider.
+
+        In half precision on a CPU solo-learn's layer rounds the covariance as well, which is then
+        not positive-definite: its Cholesky decomposition fails.
+        """
+        with torch.autocast(group.device.type, enabled=False):
+            return self.whitening(group.to(torch.promote_types(group.dtype, torch.float32)))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        out = super(host.WMSE, self).training_step(batch, batch_idx)
+        out = BaseMethod.training_step(self, batch, batch_idx)
         losses = [
             byol_curv_loss_func(one, other, self.margins)
             for _ in range(self.whitening_iters)

@@ -3,6 +3,8 @@
 ``main_pretrain.py`` and ``main_linear.py`` are thin programs on top of them.
 """
 
+# First: it registers our methods, and makes release 1.0.2 of solo-learn importable.
+from solo_margins import methods  # noqa: F401
 from solo_margins.cli import TrainingInterrupted, TrainingStopped
 from solo_margins.training.checkpointing import Run
 from solo_margins.training.linear import linear

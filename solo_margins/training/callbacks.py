@@ -11,33 +11,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.config import read
 from solo_margins.data.deterministic import EPOCH, STEP, derive_seed, seed_cpu
 from solo_margins.data.folders import skipped_files, total
-from solo_margins.lens import LensSettings
-from solo_margins.methods.margin_method import MarginMethod
-from solo_margins.methods.run_check import MarginRunCheck
 
 # Name of the list of unreadable images in a run's folder.
 SKIPPED_FILE = "skipped_images.txt"
 
 log = logging.getLogger("solo_margins.data")
-
-
-def run_callbacks(module: Any) -> list[Any]:
-    """Return the callbacks that a method of ours brings into any trainer."""
-    if not isinstance(module, MarginMethod):
-        return []
-    callbacks: list[Any] = []
-    settings = read(module.cfg, "lens", LensSettings)
-    if settings.enabled:
-        from solo_margins.lens import Lens
-
-        callbacks.append(Lens(every=settings.every, on_collapse=settings.on_collapse))
-    # Last: when it raises another error, all others have heard of the first one.
-    callbacks.append(MarginRunCheck())
-    present = {type(callback) for callback in module.trainer.callbacks}
-    return [callback for callback in callbacks if type(callback) not in present]
 
 
 class SeededSteps(pl.Callback):

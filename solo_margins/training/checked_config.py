@@ -5,21 +5,20 @@ import warnings
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from solo.methods import BaseMethod, LinearModel
 
-from solo_margins import host
+from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
-from solo_margins.host.backbones import backbone_constructor
-from solo_margins.host.repairs.trainer_settings import complete_trainer_settings, runs_on_cpu
+from solo_margins.devices import complete_trainer_settings, runs_on_cpu
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
 from solo_margins.methods.run_check import settle_variant
-from solo_margins.registry import OUR_METHODS
+from solo_margins.registry import METHOD_NAMES, method_class
 from solo_margins.resolvers import data_workers
 from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
-from solo_margins.training.linear_model import LinearModel
 from solo_margins.training.nonfinite import GuardSettings
 
 # Data sets that torchvision cannot download.
@@ -49,12 +48,12 @@ def checked_pretraining(cfg: DictConfig) -> DictConfig:
         )
     require(cfg, "method")
     _check_method(cfg)
-    refuse_unknown_keys(cfg)
+    refuse_unknown_keys(cfg, is_probe=False)
     OmegaConf.resolve(cfg)
     require(cfg, "augmentations")
     resolve(cfg, pretraining=True)
     settle_variant(cfg)
-    _complete(cfg, host.BaseMethod)
+    _complete(cfg, BaseMethod)
     if setting(cfg, "auto_umap.enabled", False):
         raise ValueError(
             "auto_umap.enabled=true is not offered here; solo-learn's own main_pretrain.py has it."
@@ -72,7 +71,7 @@ def checked_probe(cfg: DictConfig) -> DictConfig:
         ValueError: something is wrong with it; the message is one sentence.
     """
     cfg = _own_copy(cfg)
-    refuse_unknown_keys(cfg)
+    refuse_unknown_keys(cfg, is_probe=True)
     require(cfg, "pretrained_feature_extractor")
     # A folder becomes its checkpoint, lest auto-resume goes on with the probe of an older one.
     checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
@@ -154,17 +153,17 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 def _check_method(cfg: DictConfig) -> None:
     """Refuse methods that are not ours; solo-learn's own are trained by its own program."""
     method = str(cfg.method)
-    if method not in OUR_METHODS:
+    if method not in METHOD_NAMES:
         for ours in (f"{method}_margin", f"{method}_curv"):
-            if ours in OUR_METHODS:
+            if ours in METHOD_NAMES:
                 raise ValueError(
                     f"method={method} is solo-learn's own, and its own main_pretrain.py trains it; "
                     f"here use --config-name {ours}.yaml variant=baseline, which is {method} "
                     "without margins."
                 )
-        require_choice("method", method, sorted(OUR_METHODS))
-    # Subscription, not `in`: where this solo-learn lacks the parent, the table says who has it.
-    host.METHODS[method]
+        require_choice("method", method, METHOD_NAMES)
+    # It says which of ours this solo-learn has no parent for.
+    method_class(method)
 
 
 def _check_names(cfg: DictConfig, model: Any) -> None:

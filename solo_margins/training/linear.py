@@ -5,16 +5,17 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig
+from solo.args.linear import parse_cfg
 
-from solo_margins import host
+from solo_margins.backbones import build_backbone, load_backbone
 from solo_margins.checkpoints import read_settings
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
+from solo_margins.methods.linear import LinearClassifier
 from solo_margins.training.checked_config import checked_probe
 from solo_margins.training.checkpointing import Run
 from solo_margins.training.continuing import note_checkpoint
 from solo_margins.training.fit import fit, in_memory_format
-from solo_margins.training.linear_model import LinearModel
 from solo_margins.training.results_log import recorded
 
 
@@ -40,7 +41,7 @@ def linear(cfg: DictConfig) -> Run:
 
 def _completed(cfg: DictConfig) -> DictConfig:
     """Return a checked configuration as solo-learn and the classifier complete it."""
-    return LinearModel.add_and_assert_specific_cfg(parsed_probe(cfg))
+    return LinearClassifier.add_and_assert_specific_cfg(parsed_probe(cfg))
 
 
 def _build_and_fit(cfg: DictConfig) -> Run:
@@ -53,7 +54,7 @@ def _build_and_fit(cfg: DictConfig) -> Run:
 def parsed_probe(cfg: DictConfig) -> DictConfig:
     """Return a checked linear configuration as solo-learn completes it: classes, rates scaled."""
     classes = setting(cfg, "data.num_classes")
-    cfg = host.parse_linear_cfg(cfg)
+    cfg = parse_cfg(cfg)
     if classes is not None:
         # solo-learn counts empty and hidden folders, too.
         cfg.data.num_classes = classes
@@ -71,8 +72,8 @@ def pretrained_backbone(cfg: DictConfig) -> Any:
     trained_on = setting(read_settings(checkpoint), "data.dataset")
     if trained_on is not None:
         described.data.dataset = trained_on
-    backbone = host.build_backbone(described)
-    host.load_backbone(backbone, checkpoint)
+    backbone = build_backbone(described)
+    load_backbone(backbone, checkpoint)
     return backbone
 
 
@@ -92,5 +93,5 @@ def build_classifier(cfg: DictConfig) -> pl.LightningModule:
             label_smoothing=cfg.label_smoothing,
             num_classes=cfg.data.num_classes,
         )
-    model = LinearModel(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
+    model = LinearClassifier(backbone, cfg=cfg, loss_func=loss, mixup_func=mixup)
     return in_memory_format(model, cfg)

@@ -2,10 +2,11 @@
 
 import lightning.pytorch as pl
 from omegaconf import DictConfig
+from solo.args.pretrain import parse_cfg
 
-from solo_margins import host
 from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
+from solo_margins.registry import method_class
 from solo_margins.training.checked_config import checked_pretraining
 from solo_margins.training.checkpointing import Run
 from solo_margins.training.continuing import note_checkpoint
@@ -40,7 +41,7 @@ def pretrain(cfg: DictConfig) -> Run:
 def _completed(cfg: DictConfig) -> DictConfig:
     """Return a checked configuration as solo-learn and the method complete it."""
     cfg = parsed_pretraining(cfg)
-    return host.METHODS[cfg.method].add_and_assert_specific_cfg(cfg)
+    return method_class(cfg.method).add_and_assert_specific_cfg(cfg)
 
 
 def _build_and_fit(cfg: DictConfig) -> Run:
@@ -53,7 +54,7 @@ def _build_and_fit(cfg: DictConfig) -> Run:
 def parsed_pretraining(cfg: DictConfig) -> DictConfig:
     """Return a checked configuration as solo-learn completes it: crops counted, rates scaled."""
     classes = setting(cfg, "data.num_classes")
-    cfg = host.parse_pretrain_cfg(cfg)
+    cfg = parse_cfg(cfg)
     if classes is not None:
         # solo-learn counts empty and hidden folders, too.
         cfg.data.num_classes = classes
@@ -68,4 +69,4 @@ def parsed_pretraining(cfg: DictConfig) -> DictConfig:
 
 def build_method(cfg: DictConfig) -> pl.LightningModule:
     """Return the method of a parsed configuration: a class of ``solo_margins/methods``."""
-    return in_memory_format(host.METHODS[cfg.method](cfg), cfg)
+    return in_memory_format(method_class(cfg.method)(cfg), cfg)

@@ -11,13 +11,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import host, results
+from solo_margins import results
 from solo_margins.checkpoints import read_settings
 from solo_margins.config import setting
-from solo_margins.host.detect import versions
 from solo_margins.ranks import is_rank_zero
 from solo_margins.same_run import defining_settings
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE, Run
+from solo_margins.versions import form, versions
 
 
 def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
@@ -83,7 +83,7 @@ def _plan(cfg: DictConfig) -> results.Record:
         details["pretrained_feature_extractor"] = checkpoint
         details["pretraining_id"] = args.get("result_id")
     kind = "pretrain" if checkpoint is None else "linear"
-    return results.Record(kind, settings, host.form(), details=details, finished="")
+    return results.Record(kind, settings, form(), details=details, finished="")
 
 
 def _pretraining(checkpoint: Path, args: dict[str, Any]) -> dict[str, Any]:

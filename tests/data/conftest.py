@@ -1,11 +1,12 @@
 """Configurations whose images are found, and trainers at a rank and position of a run."""
 
+import lightning.pytorch as pl
 import pytest
 from omegaconf import OmegaConf
+from solo.args.linear import parse_cfg as parse_linear_cfg
 
-from solo_margins import host
 from solo_margins.data.dataset_paths import resolve
-from solo_margins.host.image_statistics import statistics_of
+from solo_margins.data.image_statistics import statistics_of
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def linear_config(raw_config):
         if augmentations is not False:
             cfg.data.augmentations = augmentations or {"crop_size": 16}
         resolve(cfg, pretraining=False)
-        return host.parse_linear_cfg(cfg)
+        return parse_linear_cfg(cfg)
 
     return make
 
@@ -45,7 +46,7 @@ def linear_config(raw_config):
 def at(trainer, monkeypatch):
     """A real trainer on one of several ranks, after some batches."""
     # A trainer sets it, for the whole process.
-    monkeypatch.setattr(host.pl.utilities.rank_zero_only, "rank", 0)
+    monkeypatch.setattr(pl.utilities.rank_zero_only, "rank", 0)
 
     def make(rank=0, ranks=1, completed=0, machines=1):
         local = ranks // machines

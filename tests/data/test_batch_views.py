@@ -9,11 +9,11 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
+from solo.data.pretrain_dataloader import build_transform_pipeline
 from torchvision.transforms import functional
 from torchvision.transforms.functional import to_tensor
 from views import augmentations
 
-from solo_margins import host
 from solo_margins.data import batch_views
 from solo_margins.data.batch_views import NUMBERS, PARTS, BatchView, ImageBatch, batch_view
 from solo_margins.data.image_spec import ImageSpec
@@ -300,7 +300,7 @@ def both_views(settings, photographs, number=VIEWS):
     images = [photographs[i % len(photographs)] for i in range(number)]
     torch.manual_seed(1)
     random.seed(1)
-    by_pil = host.build_transform_pipeline("custom", cfg)
+    by_pil = build_transform_pipeline("custom", cfg)
     return (
         torch.stack([by_pil(image) for image in images]),
         batch_view("custom", cfg)(batch_of(images)),

@@ -9,7 +9,8 @@ from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
-from solo_margins import host
+from solo.data.dali_dataloader import build_transform_pipeline_dali
+
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.dali import (
     DALIBatches,
@@ -21,6 +22,7 @@ from solo_margins.data.dali import (
 )
 from solo_margins.data.folders import labelled_files
 from solo_margins.data.image_spec import ImageSpec
+from solo_margins.versions import form
 
 IMAGES, BATCH = 26, 6
 PER_EPOCH = IMAGES // BATCH
@@ -148,11 +150,11 @@ def test_what_dali_cannot_do_is_refused_at_once(view, tmp_path):
             device_of(cfg)
 
 
-@pytest.mark.skipif(host.FORM != "pypi", reason="solo-learn's repository resizes without cropping")
+@pytest.mark.skipif(form() != "pypi", reason="solo-learn's repository resizes without cropping")
 def test_the_release_has_no_views_without_crops(view):
     cfg = OmegaConf.create(view(rrc={"enabled": False}))
     with pytest.raises(NotImplementedError, match=r"rrc\.enabled=False is not offered by DALI"):
-        host.build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
+        build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ import importlib.util
 import shutil
 
 import damaged_images
+import lightning.pytorch as pl
 import pytest
 import torch
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 from torch.utils.data import DataLoader
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData, classifier_images
 from solo_margins.data.dataset_paths import resolve
 from solo_margins.data.folders import skipped_files
@@ -22,7 +23,7 @@ DALI = ("data.format=dali", "dali.device=cpu")
 
 
 def parsed(cfg):
-    return host.parse_pretrain_cfg(cfg)
+    return parse_pretrain_cfg(cfg)
 
 
 def labels_of(data):
@@ -203,7 +204,7 @@ def test_lightning_chooses_the_images_where_it_is_asked_to(config):
             RunData(config("mocov3", setting, "data.format=tensors"), True)
 
 
-class Recorder(host.pl.LightningModule):
+class Recorder(pl.LightningModule):
     """Takes batches and trains nothing."""
 
     def __init__(self):

@@ -5,8 +5,8 @@ import importlib.util
 import damaged_images
 import pytest
 from PIL import Image
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 
-from solo_margins import host
 from solo_margins.data.datamodule import RunData
 
 needs_dali = pytest.mark.skipif(
@@ -50,7 +50,7 @@ def test_our_configurations_are_told_their_own_setting(warnings_of):
 
 
 def test_torchvisions_files_are_measured(stored, named_config, caplog, offline):
-    cfg = host.parse_pretrain_cfg(named_config("cifar10", stored("cifar10", "files")))
+    cfg = parse_pretrain_cfg(named_config("cifar10", stored("cifar10", "files")))
     for view in cfg.augmentations:
         view.crop_size = 224
     RunData(cfg, pretraining=True)

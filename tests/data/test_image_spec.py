@@ -6,8 +6,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
+from solo.data.pretrain_dataloader import build_transform_pipeline
 
-from solo_margins import host
 from solo_margins.data.image_spec import (
     SOLO_LEARNS_OWN,
     all_views,
@@ -15,7 +15,8 @@ from solo_margins.data.image_spec import (
     complete_image_spec,
     image_spec,
 )
-from solo_margins.host.image_statistics import STATISTICS
+from solo_margins.data.image_statistics import STATISTICS
+from solo_margins.versions import form
 
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -60,7 +61,7 @@ def test_other_peoples_configurations_are_shown_as_solo_learn_shows_them():
 
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "stl10", "imagenet", "custom"])
 def test_solo_learns_own_transforms_are_reproduced(dataset):
-    if host.FORM == "main":
+    if form() == "main":
         from solo.data import classification_dataloader as solo_learn
     else:
         from solo.utils import classification_dataloader as solo_learn
@@ -69,7 +70,7 @@ def test_solo_learns_own_transforms_are_reproduced(dataset):
     image = Image.fromarray(noise.numpy())
     theirs = inspect.unwrap(solo_learn.prepare_transforms)(dataset)
     ours = spec.transforms()
-    if host.FORM == "pypi" and spec.size == 224:
+    if form() == "pypi" and spec.size == 224:
         # The release has a typing error in this deviation.
         for transform in theirs:
             transform.transforms[-1].std = IMAGENET_STD
@@ -98,7 +99,7 @@ def test_auto_augment_follows_size_and_statistics(config):
 
 
 def test_imagenet_is_normalised_with_its_true_deviation(view):
-    transform = host.build_transform_pipeline("imagenet", OmegaConf.create(view()))
+    transform = build_transform_pipeline("imagenet", OmegaConf.create(view()))
     assert tuple(transform.transforms[-1].std) == pytest.approx(IMAGENET_STD)
     assert SOLO_LEARNS_OWN["imagenet"].std == IMAGENET_STD
 
@@ -106,7 +107,7 @@ def test_imagenet_is_normalised_with_its_true_deviation(view):
 def test_views_are_normalised_as_configured(named_config, stored):
     cfg = named_config("cifar10", stored("cifar10", "files"))
     cfg.augmentations[0].mean = [0.5, 0.5, 0.5]
-    views = all_views(cfg, host.build_transform_pipeline)
+    views = all_views(cfg, build_transform_pipeline)
     for view in views.transforms:
         [normalise] = [t for t in view.transform.transforms if type(t).__name__ == "Normalize"]
         assert list(normalise.mean) == [0.5, 0.5, 0.5]

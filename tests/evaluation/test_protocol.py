@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.probe import layer_accuracy, train_linear_layer
-from solo_margins.training.linear_model import LinearModel
+from solo_margins.methods.linear import LinearClassifier
 
 
 @pytest.mark.parametrize("data", OURS)
@@ -96,7 +96,7 @@ def test_the_fast_probe_takes_the_steps_of_the_hosts(warmup, trainer):
 
     backbone = nn.Identity()
     backbone.num_features = 5
-    slow = LinearModel(backbone, cfg=cfg)
+    slow = LinearClassifier(backbone, cfg=cfg)
     torch.manual_seed(3)
     slow.classifier = nn.Linear(5, 7)
     loader = DataLoader(

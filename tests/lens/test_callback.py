@@ -4,14 +4,18 @@ import csv
 import json
 import math
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from method_parents import PARENTS, needs
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.cli import TrainingStopped
 from solo_margins.lens import Lens, records
 from solo_margins.lens.runs import load_runs
+from solo_margins.versions import form
 
 ANGLES = {"positive_angle", "negative_angle", "pull", "effective_scale"}
 WITHOUT_NEGATIVES = {"byol", "simsiam", "nnsiam", "nnbyol", "wmse"}
@@ -28,9 +32,9 @@ def fitted(raw_config, loaders, trainer, tmp_path):
     """Train a method for some steps and return it, with what the lens saw."""
 
     def run(method, *overrides, is_watched=True, **options):
-        cfg = host.parse_pretrain_cfg(raw_config(method, "max_epochs=1", *overrides))
-        host.pl.seed_everything(3)
-        model = host.METHODS[method](cfg)
+        cfg = parse_pretrain_cfg(raw_config(method, "max_epochs=1", *overrides))
+        pl.seed_everything(3)
+        model = METHODS[method](cfg)
         folder = tmp_path / f"lens-{method}"
         lens = [Lens(folder, every=1)] if is_watched else []
         options = {"limit_train_batches": 3, "limit_val_batches": 0, **options}
@@ -79,7 +83,7 @@ def test_the_loss_that_is_shown_is_the_one_that_is_trained(
     fitted, method, column, factor, tmp_path
 ):
     """Of the host's own loss, beside which the lens calls ours."""
-    logger = host.pl.loggers.CSVLogger(tmp_path, name="", version="")
+    logger = pl.loggers.CSVLogger(tmp_path, name="", version="")
     _, run = fitted(method, *overrides_of(method), logger=logger, log_every_n_steps=1)
     logger.save()
     with open(tmp_path / "metrics.csv") as file:
@@ -132,7 +136,7 @@ def test_batches_of_one_step_are_looked_at_once(fitted):
     assert [seen.step for seen in run.observations] == [0, 1]
 
 
-@pytest.mark.skipif(host.FORM != "main", reason="the release is adapted for three methods")
+@pytest.mark.skipif(form() != "main", reason="the release is adapted for three methods")
 def test_a_method_without_cosines_is_measured_as_far_as_possible(fitted, caplog):
     _, run = fitted("barlow_twins", "method_kwargs.lamb=0.005", "method_kwargs.scale_loss=0.02")
     assert caplog.text.count("no loss of solo_margins was called") == 1
@@ -144,7 +148,7 @@ def test_solo_learns_own_methods_bring_it_to_any_trainer(config, loaders, traine
     for settings, expected in ((["lens.enabled=true"], 1), (["lens={mine: 3}"], 0)):
         cfg = config("simclr", *settings)
         fit = trainer(cfg, max_epochs=1, limit_train_batches=1, limit_val_batches=0)
-        fit.fit(host.METHODS["simclr"](cfg), *loaders(cfg))
+        fit.fit(METHODS["simclr"](cfg), *loaders(cfg))
         assert sum(isinstance(callback, Lens) for callback in fit.callbacks) == expected
 
 

@@ -4,17 +4,18 @@ import sys
 
 import pytest
 import torch
+from solo.methods import METHODS
 from torch import nn
 
-from solo_margins import host
 from solo_margins.lens.capture import capture
+from solo_margins.versions import form
 
 
 def vectors(rows=6):
     return torch.randn(rows, 4, generator=torch.Generator().manual_seed(rows))
 
 
-class Inherited(host.METHODS["byol"]):
+class Inherited(METHODS["byol"]):
     """A method of a user's, in a module of its own."""
 
 
@@ -24,10 +25,10 @@ def byol(config):
 
 
 def test_a_loss_of_the_host_reports_what_it_compares(byol):
-    source = sys.modules[host.METHODS["byol"].__module__]
+    source = sys.modules[METHODS["byol"].__module__]
     loss = source.byol_loss_func
     p, z = vectors().requires_grad_(), vectors(6)
-    how = {"simplified": False} if host.form() == "main" else {}
+    how = {"simplified": False} if form() == "main" else {}
     with capture(byol) as captured:
         value = source.byol_loss_func(p, z, **how)
     assert source.byol_loss_func is loss, "restored"
@@ -37,7 +38,7 @@ def test_a_loss_of_the_host_reports_what_it_compares(byol):
 
 
 def test_the_host_is_restored_after_an_error(byol):
-    source = sys.modules[host.METHODS["byol"].__module__]
+    source = sys.modules[METHODS["byol"].__module__]
     before = dict(vars(source))
 
     def fail():

@@ -2,8 +2,10 @@
 
 import pytest
 from omegaconf import OmegaConf
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.config import read
 from solo_margins.lens import LensSettings
 
@@ -32,10 +34,10 @@ def test_they_are_checked_before_training(raw_config, method):
 @pytest.mark.parametrize(("override", "message"), WRONG.items())
 def test_they_are_checked_with_the_settings_of_the_method(raw_config, override, message):
     """In any program: before there is a trainer, and before images are loaded."""
-    cfg = host.parse_pretrain_cfg(raw_config("mocov3_margin"))
+    cfg = parse_pretrain_cfg(raw_config("mocov3_margin"))
     cfg = OmegaConf.merge(cfg, OmegaConf.from_dotlist([override]))
     with pytest.raises(ValueError, match=message):
-        host.METHODS["mocov3_margin"](cfg)
+        METHODS["mocov3_margin"](cfg)
 
 
 def test_the_composed_configuration_has_every_setting(composed):

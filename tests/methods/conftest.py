@@ -1,10 +1,11 @@
 """Methods in real trainers, in float64 and from one seed."""
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from method_parents import PARENTS
-
-from solo_margins import host
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
 
 def pytest_generate_tests(metafunc):
@@ -20,14 +21,14 @@ def train(raw_config, loaders, trainer):
         cfg = raw_config(method, "max_epochs=1", *overrides)
         if views is not None:
             cfg.augmentations = views
-        cfg = host.parse_pretrain_cfg(cfg)
+        cfg = parse_pretrain_cfg(cfg)
         if model is None:
-            host.pl.seed_everything(3)
+            pl.seed_everything(3)
             # Not .double() afterwards: a queue that was normalised in float32 is no longer unit.
             torch.set_default_dtype(torch.float64)
-            model = host.METHODS[method](cfg)
+            model = METHODS[method](cfg)
             torch.set_default_dtype(torch.float32)
-        host.pl.seed_everything(4)
+        pl.seed_everything(4)
         train_loader, _ = loaders(cfg)
         options = {"precision": "64-true", "limit_train_batches": 3, "limit_val_batches": 0}
         lightning = trainer(cfg, **{**options, **settings})

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from solo.methods import METHODS
+from solo.methods.simclr import SimCLR
 
-from solo_margins import host
 from solo_margins.methods.run_check import MarginLossNotCalledError
 from solo_margins.methods.simclr_margin import SimCLRMargin
 
@@ -28,7 +29,7 @@ class OwnLoss(SimCLRMargin):
 
 
 class HostsStep(SimCLRMargin):
-    training_step = host.SimCLR.training_step
+    training_step = SimCLR.training_step
 
 
 class CompiledLoss(SimCLRMargin):
@@ -41,28 +42,28 @@ class CompiledPolarization(OwnLoss):
 
 @pytest.mark.parametrize("kind", [OwnLoss, HostsStep])
 def test_a_first_step_without_the_margin_loss_is_an_error(train, kind, monkeypatch):
-    monkeypatch.setitem(host.METHODS, "simclr_margin", kind)
+    monkeypatch.setitem(METHODS, "simclr_margin", kind)
     with pytest.raises(MarginLossNotCalledError, match="method=simclr_margin: the first training"):
         train("simclr_margin")
 
 
 def test_a_compiled_loss_is_seen(train, largest_difference, monkeypatch):
     plain, _ = train("simclr_margin", "method_kwargs.margins.positive_scale=3")
-    monkeypatch.setitem(host.METHODS, "simclr_margin", CompiledLoss)
+    monkeypatch.setitem(METHODS, "simclr_margin", CompiledLoss)
     compiled, trainer = train("simclr_margin", "method_kwargs.margins.positive_scale=3")
     assert trainer.global_step == 3
     assert largest_difference(plain, compiled) < 1e-9
 
 
 def test_the_penalty_is_not_the_margin_loss(train, monkeypatch):
-    monkeypatch.setitem(host.METHODS, "simclr_margin", CompiledPolarization)
+    monkeypatch.setitem(METHODS, "simclr_margin", CompiledPolarization)
     with pytest.raises(MarginLossNotCalledError):
         train("simclr_margin", "method_kwargs.polarization.weight=1")
 
 
 def test_a_mixin_may_come_first(train, largest_difference, monkeypatch):
     plain, _ = train("simclr_margin", "method_kwargs.margins.positive_scale=3")
-    monkeypatch.setitem(host.METHODS, "simclr_margin", WithMixin)
+    monkeypatch.setitem(METHODS, "simclr_margin", WithMixin)
     mixed, trainer = train("simclr_margin", "method_kwargs.margins.positive_scale=3")
     assert mixed.steps == trainer.global_step == 3
     assert largest_difference(plain, mixed) == 0.0

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from host_internals import needs_the_repository
 from method_parents import needs
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 from torch import nn
 
-from solo_margins import host
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
@@ -31,7 +31,7 @@ def method(config):
 
     def make(name, *overrides):
         torch.manual_seed(0)
-        model = host.METHODS[name](config(name, *overrides)).double()
+        model = METHODS[name](config(name, *overrides)).double()
         model.logged = {}
         model.log_dict = lambda values, **_: model.logged.update(values)
         model.log = lambda key, value, **_: model.logged.update({key: value})
@@ -103,7 +103,7 @@ def test_one_direction_needs_two_views(config, raw_config, view):
     cfg = raw_config("mocov3_margin", "method_kwargs.symmetric=false")
     cfg.augmentations = [view(), view(crop_size=8, num_crops=2)]
     with pytest.raises(ValueError, match="one strong with one weak view, but augmentations make 4"):
-        host.METHODS["mocov3_margin"](host.parse_pretrain_cfg(cfg))
+        METHODS["mocov3_margin"](parse_pretrain_cfg(cfg))
 
 
 def test_the_factor_of_mocov3_can_be_switched_off(method):
@@ -117,7 +117,7 @@ def test_the_factor_of_mocov3_can_be_switched_off(method):
 
 @pytest.mark.parametrize("name", ["simclr_margin", "mocov2plus_margin", "supcon_margin"])
 def test_heads_can_be_normalised_before_relu(method, name):
-    if name not in host.METHODS:
+    if name not in METHODS:
         pytest.skip("this solo-learn has no such method")
     queue = ["method_kwargs.queue_size=16"]
     plain, _ = method(name, *queue)
@@ -158,7 +158,7 @@ def test_heads_of_teachers_are_normalised_before_relu(method, name):
         assert kinds[:3] == [nn.Linear, nn.BatchNorm1d, nn.ReLU]
 
 
-@needs_the_repository
+@pytest.mark.repository
 def test_a_vit_can_keep_its_random_patches(method):
     vit = ["backbone.name=vit_tiny", "backbone.kwargs={img_size: 16, patch_size: 8}"]
     model, batch = method("mocov3_margin", *vit, "method_kwargs.freeze_patch_embedding=true")

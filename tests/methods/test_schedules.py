@@ -2,10 +2,11 @@
 
 from dataclasses import asdict
 
+import lightning.pytorch as pl
 import pytest
 from method_parents import needs
+from solo.methods import METHODS
 
-from solo_margins import host
 from solo_margins.losses import Margins
 from solo_margins.losses.capture import capture
 from solo_margins.methods.settings import Alignment, Schedule, read_schedules
@@ -14,7 +15,7 @@ MARGINS = Margins(angular=0.3, subtractive=0.2, positive_scale=5.0, attenuation=
 VALUES = {**asdict(MARGINS), "polarization_weight": 10.0, "temperature": 0.2}
 
 
-class Record(host.pl.Callback):
+class Record(pl.Callback):
     """Notes what every step trained with and what it logged."""
 
     def __init__(self):
@@ -165,11 +166,11 @@ def test_impossible_schedules(settings, message):
 )
 def test_both_ends_must_be_possible(config, override, message):
     with pytest.raises(ValueError) as caught:
-        host.METHODS["simclr_margin"](config("simclr_margin", override))
+        METHODS["simclr_margin"](config("simclr_margin", override))
     assert str(caught.value).startswith(message)
 
 
-class Temperatures(host.pl.Callback):
+class Temperatures(pl.Callback):
     """Notes the temperature that every loss of a step computes with, and the one logged."""
 
     def __init__(self):
@@ -192,7 +193,7 @@ TAU = "method_kwargs.temperature=0.2"
 
 def test_every_method_with_a_temperature_follows_its_schedule(train, any_method):
     settings = needs(any_method)
-    if not host.METHODS[any_method].has_negatives:
+    if not METHODS[any_method].has_negatives:
         with pytest.raises(ValueError, match=f"method={any_method} has no negatives: leave out"):
             train(any_method, *settings, CYCLE)
         return

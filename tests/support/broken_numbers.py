@@ -51,8 +51,8 @@ class Hiccup(nn.Module):
 
 def register(name="hiccup", **settings):
     """Make the network known to solo-learn."""
-    from solo_margins import host
+    from solo.methods.base import BaseMethod
 
-    host.BaseMethod._BACKBONES[name] = lambda method=None, **kwargs: Hiccup(
+    BaseMethod._BACKBONES[name] = lambda method=None, **kwargs: Hiccup(
         **{**settings, **{key: value for key, value in kwargs.items() if key in ("calls", "kind")}}
     )

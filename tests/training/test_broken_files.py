@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from solo.methods import METHODS
 
-from solo_margins import cli, host, training
+from solo_margins import cli, training
 from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ def before_step(monkeypatch):
                     function()
                 return super().on_train_batch_start(batch, batch_idx)
 
-        monkeypatch.setitem(host.METHODS, "mocov3_margin", Disturbed)
+        monkeypatch.setitem(METHODS, "mocov3_margin", Disturbed)
 
     return arrange
 

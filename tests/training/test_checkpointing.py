@@ -7,11 +7,13 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from omegaconf import OmegaConf
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
-from solo_margins import host
 from solo_margins.checkpoints import PREVIOUS, newest_first
 from solo_margins.cli import TrainingStopped
 from solo_margins.training.checkpointing import (
@@ -34,7 +36,7 @@ def parsed(raw_config):
     def make(*overrides, method=METHOD):
         cfg = raw_config(method, *overrides)
         cfg.again = "${seed}"
-        return host.parse_pretrain_cfg(cfg)
+        return parse_pretrain_cfg(cfg)
 
     return make
 
@@ -46,7 +48,7 @@ def run(loaders, trainer):
     def train(cfg, *callbacks, checkpoint=None, **settings):
         quick = {"limit_train_batches": 1, "limit_val_batches": 0, **settings}
         lightning = trainer(cfg, [RunCheckpointer(cfg), *callbacks], **quick)
-        lightning.fit(host.METHODS[cfg.method](cfg), *loaders(cfg), ckpt_path=checkpoint)
+        lightning.fit(METHODS[cfg.method](cfg), *loaders(cfg), ckpt_path=checkpoint)
         return checkpointer_of(lightning)
 
     return train
@@ -83,7 +85,7 @@ def test_a_name_needs_no_quotes_on_the_command_line(parsed, run):
 
 def test_runs_have_folders_of_their_own(parsed, run, tmp_path):
     cfg = parsed("max_epochs=1")
-    loggers = [host.pl.loggers.CSVLogger(tmp_path / name) for name in "ab"]
+    loggers = [pl.loggers.CSVLogger(tmp_path / name) for name in "ab"]
     runs = [run(cfg, logger=logger) for logger in [*loggers, False]]
     assert len({checkpointer.path for checkpointer in runs}) == 3
     assert len(list((tmp_path / "runs").glob("*/*/*.ckpt"))) == 3
@@ -146,7 +148,7 @@ def test_earlier_checkpoints_can_be_kept(parsed, run):
     assert [epoch_of(path) for path in kept] == [2, 1, 0]
 
 
-class Watch(host.pl.Callback):
+class Watch(pl.Callback):
     """Notes the checkpoints that are there when an epoch begins, and their epochs."""
 
     def __init__(self):
@@ -170,7 +172,7 @@ def test_the_one_before_is_kept_aside_until_the_run_ends(parsed, run):
     assert newest_first(checkpointer.path) == [checkpointer.last_ckpt]
 
 
-class Obstacle(host.pl.Callback):
+class Obstacle(pl.Callback):
     """Puts a folder where the second checkpoint is to be written."""
 
     def on_train_epoch_start(self, trainer, pl_module):
@@ -247,7 +249,7 @@ def test_a_checkpoint_is_read_for_its_weights_whatever_the_settings(parsed, run,
     before = run(parsed("max_epochs=1"))
     cfg = parsed("seed=6", "method_kwargs.margins.positive_scale=20")
     lightning = trainer(cfg)
-    module = host.METHODS[METHOD](cfg)
+    module = METHODS[METHOD](cfg)
     lightning.validate(module, loaders(cfg)[1], ckpt_path=before.last_ckpt, verbose=False)
 
 
@@ -258,9 +260,7 @@ def test_a_trainer_of_ones_own_refuses_another_loss(parsed, run, loaders, traine
         "max_epochs=2", "method_kwargs.margins.positive_scale=20", "checkpoint.enabled=false"
     )
     with pytest.raises(ValueError, match=r"margins\.positive_scale=1, now 20"):
-        trainer(cfg, **quick).fit(
-            host.METHODS[METHOD](cfg), *loaders(cfg), ckpt_path=before.last_ckpt
-        )
+        trainer(cfg, **quick).fit(METHODS[METHOD](cfg), *loaders(cfg), ckpt_path=before.last_ckpt)
 
 
 @pytest.mark.parametrize("same", ["data.num_workers=1", "wandb.project=other"])
@@ -273,5 +273,5 @@ def test_a_run_that_differs_in_logs_or_speed_alone_goes_on(parsed, run, same):
 def test_checkpoints_can_be_switched_off(parsed, loaders, trainer, tmp_path):
     cfg = parsed("max_epochs=1")
     lightning = trainer(cfg, limit_train_batches=1, limit_val_batches=0)
-    lightning.fit(host.METHODS[METHOD](cfg), *loaders(cfg))
+    lightning.fit(METHODS[METHOD](cfg), *loaders(cfg))
     assert not (tmp_path / "runs").exists()

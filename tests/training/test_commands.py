@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host
+from solo_margins.backbones import build_backbone
 from solo_margins.lens import records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def test_linear_probing_of_a_checkpoint(start, finish, written, linear_config, t
         cfg[key] = value
     del cfg["augmentations"]
     OmegaConf.save(cfg, tmp_path / "conf" / "own.yaml")
-    network = host.build_backbone(
+    network = build_backbone(
         OmegaConf.create({"backbone": {"name": "resnet18"}, "data": {"dataset": "custom"}})
     )
     state = {f"encoder.{key}": value for key, value in network.state_dict().items()}

@@ -7,8 +7,9 @@ import signal
 import pytest
 import results_table
 import torch
+from solo.methods import METHODS
 
-from solo_margins import host, results, training
+from solo_margins import results, training
 from solo_margins.same_run import SETTINGS_IN_CHECKPOINT
 
 BATCHES = 4
@@ -33,7 +34,7 @@ def study(config, file):
 @pytest.fixture
 def interrupt_at(monkeypatch):
     """Let the method send SIGINT to its own process in a step, or in none."""
-    original = host.METHODS["mocov3_margin"]
+    original = METHODS["mocov3_margin"]
 
     def arrange(step):
         class Interrupted(original):
@@ -42,7 +43,7 @@ def interrupt_at(monkeypatch):
                     os.kill(os.getpid(), signal.SIGINT)
                 return super().on_train_batch_start(batch, batch_idx)
 
-        monkeypatch.setitem(host.METHODS, "mocov3_margin", Interrupted)
+        monkeypatch.setitem(METHODS, "mocov3_margin", Interrupted)
 
     return arrange
 

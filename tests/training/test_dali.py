@@ -14,8 +14,10 @@ from recorded_batches import recorder
 
 pytest.importorskip("nvidia.dali")
 
-from solo_margins import host, training
-from solo_margins.host.detect import host_folder
+import lightning.pytorch as pl
+
+from solo_margins import training
+from solo_margins.versions import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "support" / "recorded_batches.py"
@@ -59,7 +61,7 @@ def assert_seeds_matter(folder, number):
 
 
 def test_runs_train_on_the_batches_of_their_seed(config, linear_config, monkeypatch, tmp_path):
-    module, hook = host.pl.LightningModule, "on_train_batch_start"
+    module, hook = pl.LightningModule, "on_train_batch_start"
     monkeypatch.setattr(module, hook, recorder(tmp_path / "pretraining"))
     settings = ("method=simclr_margin", *DALI)
     runs = [training.pretrain(config(*settings, f"seed={seed}")) for seed in (1, 1, 2)]

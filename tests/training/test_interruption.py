@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from processes import started_programs
+from solo.methods import METHODS
 
-from solo_margins import cli, host, training
+from solo_margins import cli, training
 from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +36,8 @@ def interrupting(monkeypatch):
             return original(self, *args, **kwargs)
 
         setattr(Interrupting, hook, interrupted)
-        monkeypatch.setitem(host.METHODS, "mocov3_margin", Interrupting)
-        return lambda: monkeypatch.setitem(host.METHODS, "mocov3_margin", MoCoV3Margin)
+        monkeypatch.setitem(METHODS, "mocov3_margin", Interrupting)
+        return lambda: monkeypatch.setitem(METHODS, "mocov3_margin", MoCoV3Margin)
 
     return arrange
 

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 from torch import nn
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import probe
-from solo_margins.host.detect import host_folder
-from solo_margins.training.linear_model import LinearModel
+from solo_margins.methods.linear import LinearClassifier
+from solo_margins.versions import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTIGUOUS, CHANNELS_LAST = "contiguous", "channels last"
@@ -79,9 +81,9 @@ def test_from_pretraining_to_the_probes(
 def test_nothing_changes_on_a_gpu(accelerator, raw_config, recwarn):
     settings = ["backbone.name=narrow_resnet10", "backbone.kwargs.width=8"]
     settings += [f"accelerator={accelerator}", "performance.disable_channel_last=false"]
-    cfg = host.parse_pretrain_cfg(raw_config("mocov3_margin", *settings))
-    method = host.METHODS["mocov3_margin"](cfg)
-    classifier = LinearModel(method.backbone, cfg)
+    cfg = parse_pretrain_cfg(raw_config("mocov3_margin", *settings))
+    method = METHODS["mocov3_margin"](cfg)
+    classifier = LinearClassifier(method.backbone, cfg)
     assert not method.no_channel_last
     assert not classifier.no_channel_last
     assert not cfg.performance.disable_channel_last

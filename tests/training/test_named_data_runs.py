@@ -10,11 +10,13 @@ import stored_images
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
+from solo.args.linear import parse_cfg as parse_linear_cfg
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.data.datamodule import RunData
 from solo_margins.evaluation.knn import knn
-from solo_margins.host.detect import host_folder
+from solo_margins.versions import host_folder
 
 SMALL = [
     "variant=baseline",
@@ -199,7 +201,7 @@ def test_dali_shows_the_same_pixels_labels_and_indexes_as_pil(encode, jpegs, pre
     for name in off:
         cfg.augmentations[0][name].prob = 0.0
     OmegaConf.set_struct(cfg, False)
-    cfg = host.parse_pretrain_cfg(cfg)
+    cfg = parse_pretrain_cfg(cfg)
     module = RunData(cfg, pretraining=True)
     module.trainer = trainer(cfg)
     files = sorted((jpegs / "train").rglob("*.JPEG"))
@@ -232,7 +234,7 @@ def test_a_dali_probe_follows_crops_flips_and_statistics_of_the_recipe(jpegs, pr
     }
     cfg.backbone = {"name": "narrow_resnet18", "kwargs": {}}
     cfg.pretrain_method = None
-    cfg = host.parse_linear_cfg(cfg)
+    cfg = parse_linear_cfg(cfg)
     module = RunData(cfg, pretraining=False)
     module.trainer = trainer(cfg)
     files = sorted((jpegs / "train").rglob("*.JPEG"))

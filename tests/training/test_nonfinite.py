@@ -6,12 +6,15 @@ import logging
 from pathlib import Path
 
 import broken_numbers
+import lightning.pytorch as pl
 import pytest
 import torch
 from older_torch import needs_float16_on_cpus
 from omegaconf import OmegaConf
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+from solo.methods import METHODS
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.checkpoints import find_checkpoint
 from solo_margins.config import read
 from solo_margins.training.nonfinite import (
@@ -110,7 +113,7 @@ def test_large_finite_gradients_are_no_fault(spoiled, monkeypatch):
 # skip
 
 
-class Witness(host.pl.Callback):
+class Witness(pl.Callback):
     """Copies weights, buffers and optimiser state before every step."""
 
     def __init__(self):
@@ -134,9 +137,9 @@ class Witness(host.pl.Callback):
 
 
 def trained(cfg, trainer, loaders, witness, **settings):
-    cfg = host.parse_pretrain_cfg(cfg)
-    host.pl.seed_everything(3)
-    model = host.METHODS[cfg.method](cfg)
+    cfg = parse_pretrain_cfg(cfg)
+    pl.seed_everything(3)
+    model = METHODS[cfg.method](cfg)
     steps = NonFiniteGuard(GuardSettings("skip", 2))
     train, _ = loaders(cfg)
     fit = trainer(cfg, [steps, witness], max_epochs=1, **settings)
@@ -153,7 +156,7 @@ def trained(cfg, trainer, loaders, witness, **settings):
 def test_a_skipped_step_changes_nothing(
     raw_config, trainer, loaders, tmp_path, method, kind, caplog
 ):
-    if method == "mocov3_margin" and method not in host.METHODS:
+    if method == "mocov3_margin" and method not in METHODS:
         pytest.skip("not in this form")
     broken_numbers.register(calls=[2, 3], kind=kind)
     cfg = raw_config(method, "backbone.name=hiccup", "optimizer.kwargs.momentum=0.9")
@@ -194,7 +197,7 @@ def test_an_accumulated_step_is_skipped_whole(raw_config, trainer, loaders, tmp_
 
 @needs_float16_on_cpus
 def test_with_a_scaler_the_loss_alone_counts(raw_config, trainer, loaders, tmp_path):
-    plugin = host.pl.plugins.MixedPrecision(
+    plugin = pl.plugins.MixedPrecision(
         "16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**40)
     )
     for kind, skipped in (("gradient", 0), ("nan", 1)):
@@ -264,7 +267,7 @@ import sys
 sys.path.insert(0, {support!r})
 import broken_numbers
 from omegaconf import OmegaConf
-from solo_margins import cli, host, training
+from solo_margins import cli, training
 broken_numbers.register(calls={calls}, rank=1)
 cli.run_cli(training.pretrain, OmegaConf.load({cfg!r}))
 """

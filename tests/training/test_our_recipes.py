@@ -4,8 +4,9 @@ import math
 
 import pytest
 from hydra import compose, initialize_config_module
+from solo.methods import METHODS
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.evaluation.knn import knn
 from solo_margins.recipes import RECIPES
 
@@ -28,7 +29,7 @@ def configured(name, *overrides):
 
 def skip_where_the_host_lacks(method):
     try:
-        host.METHODS[method]
+        METHODS[method]
     except NotImplementedError as reason:
         pytest.skip(str(reason))
 

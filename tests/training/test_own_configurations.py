@@ -12,11 +12,11 @@ import pytest
 from forked import ForkedPrograms
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from solo.methods import METHODS
 
-from solo_margins import host
-from solo_margins.host.detect import form, host_folder
 from solo_margins.losses import Margins
 from solo_margins.registry import OUR_METHODS
+from solo_margins.versions import form, host_folder
 
 PROGRAMS = host_folder().parent
 PRETRAIN, RECIPES = PROGRAMS / "main_pretrain.py", PROGRAMS / "scripts" / "pretrain"
@@ -56,7 +56,7 @@ def test_a_recipe_of_solo_learn_builds_the_margin_form(program, file, method):
     OmegaConf.set_struct(cfg, False)
     cfg = program["parse_cfg"](cfg)
     model = program["METHODS"][cfg.method](cfg)
-    assert isinstance(model, host.METHODS[recipe.method])
+    assert isinstance(model, METHODS[recipe.method])
     assert type(model).__module__ == f"solo_margins.methods.{method}"
     assert model.margins == Margins()
     for key, value in recipe.method_kwargs.items():

@@ -8,9 +8,11 @@ import os
 import pytest
 import torch
 from omegaconf import OmegaConf
+from solo.methods import METHODS
+from solo.methods.base import BaseMethod
 from torch import nn
 
-from solo_margins import cli, host, training
+from solo_margins import cli, training
 from solo_margins.training.callbacks import ProgressBar, gradient_norm
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE
 
@@ -138,8 +140,8 @@ def test_validation_sees_images_of_the_recipes_size(config):
         return network
 
     cfg = config("max_epochs=1", "method=simclr_margin")
-    original = host.BaseMethod._BACKBONES[cfg.backbone.name]
-    host.BaseMethod._BACKBONES[cfg.backbone.name] = remember
+    original = BaseMethod._BACKBONES[cfg.backbone.name]
+    BaseMethod._BACKBONES[cfg.backbone.name] = remember
     training.pretrain(cfg)
     assert network.sizes_seen == {(16, 16)}
 
@@ -247,7 +249,7 @@ def test_an_unexpected_error_keeps_its_trace(config, monkeypatch):
     def broken(cfg):
         raise TypeError("a bug")
 
-    monkeypatch.setitem(host.METHODS, "mocov3_margin", broken)
+    monkeypatch.setitem(METHODS, "mocov3_margin", broken)
     with pytest.raises(TypeError, match="a bug"):
         cli.run_cli(training.pretrain, config())
 

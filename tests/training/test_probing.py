@@ -6,7 +6,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from solo_margins import host, training
+from solo_margins import training
+from solo_margins.backbones import build_backbone
 from solo_margins.training.linear import pretrained_backbone
 
 
@@ -82,9 +83,9 @@ def test_mixup_and_label_smoothing(checkpoint, linear_config):
 def test_the_stem_is_that_of_the_pretraining_data(tmp_path):
     described = {"backbone": {"name": "resnet18"}, "data": {"dataset": "cifar10"}, "method": "byol"}
     args = OmegaConf.create(described)
-    stem = host.build_backbone(args).conv1
+    stem = build_backbone(args).conv1
     path = tmp_path / "x.ckpt"
-    state = host.build_backbone(args).state_dict()
+    state = build_backbone(args).state_dict()
     torch.save({"state_dict": {f"backbone.{k}": v for k, v in state.items()}}, path)
     (tmp_path / "args.json").write_text(json.dumps(described))
     cfg = OmegaConf.merge(args, {"data": {"dataset": "custom"}})

@@ -163,8 +163,8 @@ def in_order(key, value):
 
 FAILING = """
 from pathlib import Path
-from solo_margins import host
-method = host.METHODS["mocov3_margin"]
+from solo.methods import METHODS
+method = METHODS["mocov3_margin"]
 step = method.training_step
 def training_step(self, batch, batch_idx):
     if self.trainer.global_step == 1 and self.trainer.global_rank == {rank}:

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from solo_margins import host, results, training
-from solo_margins.host.detect import versions
+from solo_margins import results, training
+from solo_margins.versions import form, versions
 
 
 @pytest.fixture
@@ -33,19 +33,19 @@ def test_a_finished_run_adds_its_line(study, file):
         "custom",
         "own",
     )
-    assert (line.seed, line.host) == (3, host.FORM)
+    assert (line.seed, line.host) == (3, form())
     assert line.figures == result.metrics
     assert line.seconds > 0
     assert line.details["checkpoint"] == str(result.checkpoint)
     assert json.loads((result.folder / "args.json").read_text())["result_id"] == line.id
-    assert line.id == results.run_id("pretrain", host.FORM, line.settings)
+    assert line.id == results.run_id("pretrain", form(), line.settings)
 
 
 def test_versions_are_those_in_use():
     import torch
 
     found = versions()
-    assert found["solo-learn"] == ("1.0.2" if host.FORM == "pypi" else "1.0.6")
+    assert found["solo-learn"] == ("1.0.2" if form() == "pypi" else "1.0.6")
     assert torch.__version__.startswith(found["torch"])
     assert found.keys() == {"solo_margins", "solo-learn", "torch", "lightning", "python"}
 

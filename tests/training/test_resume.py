@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from host_internals import needs_the_repository
 from method_parents import PARENTS, needs
+from solo.methods import METHODS
 
-from solo_margins import host, training
+from solo_margins import training
 from solo_margins.data.datamodule import RunData
+from solo_margins.methods.linear import LinearClassifier
 from solo_margins.training.checked_config import checked_pretraining
-from solo_margins.training.linear_model import LinearModel
 from solo_margins.training.pretrain import parsed_pretraining
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def stopping(monkeypatch):
     """Let a method stop the training that it is in, before a step of a given number."""
 
     def arrange(method, step, how):
-        original = host.METHODS[method]
+        original = METHODS[method]
         original = getattr(original, "unstopped", original)
 
         class Stopping(original):
@@ -43,7 +43,7 @@ def stopping(monkeypatch):
                     how()
                 return super().on_train_batch_start(batch, batch_idx)
 
-        monkeypatch.setitem(host.METHODS, method, Stopping)
+        monkeypatch.setitem(METHODS, method, Stopping)
 
     return arrange
 
@@ -105,7 +105,7 @@ def resumed_weights(config, stopping, settings, *stops):
         ["max_steps=10", "max_epochs=1000"],
         ["limit_train_batches=3"],
         pytest.param(["data.num_workers=2"], marks=pytest.mark.full),
-        pytest.param(["optimizer.name=lars"], marks=[pytest.mark.full, needs_the_repository]),
+        pytest.param(["optimizer.name=lars"], marks=[pytest.mark.full, pytest.mark.repository]),
         pytest.param(["precision=bf16-mixed"], marks=pytest.mark.full),
         pytest.param(["checkpoint.frequency=2"], marks=pytest.mark.full),
         pytest.param(["val_check_interval=2"], marks=pytest.mark.full),
@@ -127,7 +127,7 @@ def test_whatever_the_trainer_is_told_the_weights_are_the_same(config, stopping,
 def test_a_validation_that_was_left_does_not_show_in_the_weights(config, stopping, monkeypatch):
     settings = ["method=mocov3_margin", "auto_resume.enabled=true", "knn_eval.enabled=true"]
     whole = weights_of(training.pretrain(config(*settings, "name=whole")).checkpoint)
-    original = host.METHODS["mocov3_margin"]
+    original = METHODS["mocov3_margin"]
 
     class Stopping(original):
         def validation_step(self, *args, **kwargs):
@@ -135,10 +135,10 @@ def test_a_validation_that_was_left_does_not_show_in_the_weights(config, stoppin
                 interrupt()
             return super().validation_step(*args, **kwargs)
 
-    monkeypatch.setitem(host.METHODS, "mocov3_margin", Stopping)
+    monkeypatch.setitem(METHODS, "mocov3_margin", Stopping)
     with pytest.raises(training.TrainingInterrupted):
         training.pretrain(config(*settings))
-    monkeypatch.setitem(host.METHODS, "mocov3_margin", original)
+    monkeypatch.setitem(METHODS, "mocov3_margin", original)
     result = training.pretrain(config(*settings))
     assert differences(whole, weights_of(result.checkpoint)) == []
 
@@ -150,17 +150,17 @@ def test_a_linear_probe_goes_on_as_well(config, linear_config, monkeypatch):
     whole = weights_of(
         training.linear(linear_config(checkpoint, "name=whole", *changes)).checkpoint
     )
-    step = LinearModel.training_step
+    step = LinearClassifier.training_step
 
     def stopping(self, *args, **kwargs):
         if self.trainer.global_step == BATCHES + 1:
             interrupt()
         return step(self, *args, **kwargs)
 
-    monkeypatch.setattr(LinearModel, "training_step", stopping)
+    monkeypatch.setattr(LinearClassifier, "training_step", stopping)
     with pytest.raises(training.TrainingInterrupted):
         training.linear(linear_config(checkpoint, *changes))
-    monkeypatch.setattr(LinearModel, "training_step", step)
+    monkeypatch.setattr(LinearClassifier, "training_step", step)
     result = training.linear(linear_config(checkpoint, *changes))
     assert result.resumed_from is not None
     assert differences(whole, weights_of(result.checkpoint)) == []

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from solo_margins.files import digits_folder
-from solo_margins.host.detect import form, host_folder
 from solo_margins.lens import records
 from solo_margins.lens.__main__ import main as lens_command
+from solo_margins.versions import form, host_folder
 
 PROGRAMS = host_folder().parent
 PRETRAIN, LINEAR = PROGRAMS / "main_pretrain.py", PROGRAMS / "main_linear.py"

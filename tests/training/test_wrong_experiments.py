@@ -226,15 +226,16 @@ def test_dali_with_too_few_images_does_not_end_well(run):
 
 
 def test_to_train_nothing_can_be_asked_for(raw_config, trainer, loaders, tmp_path):
-    from solo_margins import host
+    from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
+    from solo.methods import METHODS
 
-    cfg = host.parse_pretrain_cfg(raw_config("simclr_margin"))
+    cfg = parse_pretrain_cfg(raw_config("simclr_margin"))
     train, _ = loaders(cfg)
-    model = host.METHODS["simclr_margin"](cfg)
+    model = METHODS["simclr_margin"](cfg)
     trainer(cfg, limit_train_batches=0).fit(model, train)
     # A loader of somebody else, without a complete batch.
     train = DataLoader(train.dataset, batch_size=64, drop_last=True)
     cfg.optimizer.batch_size = 64
-    model = host.METHODS["simclr_margin"](cfg)
+    model = METHODS["simclr_margin"](cfg)
     with pytest.raises(ValueError, match=r"Nothing was trained: optimizer\.batch_size=64 exceeds"):
         trainer(cfg).fit(model, train)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from solo_margins.host.detect import form, host_folder
+from solo_margins.versions import form, host_folder
 
 
 def git(folder, *arguments):

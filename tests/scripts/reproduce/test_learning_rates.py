@@ -6,8 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 from reproduce.experiments import EXPERIMENTS
 from reproduce.study import PRESETS
-
-from solo_margins import host
+from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 
 ADAM_VARIANTS = ("dp", "debiased", "debiased_dp", "hard", "hard_dp")
 
@@ -69,6 +68,6 @@ def test_the_rate_is_that_of_the_optimizer(composed, images, preset, cell):
     OmegaConf.set_struct(cfg, False)
     # Of the images only the batch size counts.
     cfg.data.name, cfg.data.dataset = "folder", "custom"
-    optimizer = host.parse_pretrain_cfg(cfg).optimizer
+    optimizer = parse_pretrain_cfg(cfg).optimizer
     name, rate = expected(preset, cell)
     assert (optimizer.name, optimizer.lr) == (name, pytest.approx(rate))

@@ -12,8 +12,8 @@ from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS
 
 from solo_margins import results
-from solo_margins.host.detect import form
 from solo_margins.losses import Margins, mocov3_margin_loss_func
+from solo_margins.versions import form
 
 FIRST = {row: protocol._tried(row)[0] for row in protocol.ROWS}
 FINAL = protocol.final_experiments(FIRST)

@@ -1,0 +1,57 @@
+"""solo-learn's linear classifier, without the faults that our probes would meet."""
+
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import DictConfig
+from solo.methods.linear import LinearModel
+from torch import Tensor, nn
+
+from solo_margins.devices import keep_contiguous
+from solo_margins.learning_rates import warmup_cosine
+from solo_margins.methods.base import classification
+
+
+class LinearClassifier(LinearModel):
+    """A linear classifier on a backbone that is frozen, unless ``cfg.finetune``.
+
+    Args:
+        backbone: the pretrained backbone.
+        cfg: as for solo-learn's ``LinearModel``. solo-learn's own forgets it.
+        loss_func: loss for targets mixed by ``mixup_func``; cross-entropy by default.
+        mixup_func: mixes images and targets of a training batch.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        cfg: DictConfig,
+        loss_func: Callable[..., Tensor] | None = None,
+        mixup_func: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(backbone, cfg, loss_func, mixup_func)
+        self.cfg = cfg
+        # Without it narrow networks end a process on a CPU by a segmentation fault.
+        keep_contiguous(self, cfg)
+
+    def configure_optimizers(self) -> Any:
+        """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`."""
+        configured = super().configure_optimizers()
+        if self.scheduler != "warmup_cosine":
+            return configured
+        [optimizer], _ = configured
+        for group in optimizer.param_groups:
+            # solo-learn's schedule has set the first rate of its warm-up.
+            group["lr"] = group["initial_lr"]
+        return [optimizer], [warmup_cosine(self, optimizer)]
+
+    def shared_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        """Return the size of a batch, its loss and, unless its targets are mixed, accuracies.
+
+        solo-learn's own fails with fewer than five classes.
+        """
+        if self.training and self.mixup_func is not None:
+            return super().shared_step(batch, batch_idx)
+        images, targets = batch
+        logits = self(images)["logits"]
+        return {"batch_size": images.size(0), **classification(logits, targets)}

@@ -1,0 +1,1 @@
+"""Losses that the release lacks, or computes over one process alone."""
