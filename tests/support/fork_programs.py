@@ -18,8 +18,6 @@ OURS = ("solo_margins.training", "solo_margins.evaluation.knn", "solo_margins.ev
 
 for name in sys.argv[1:] or ("hydra", "matplotlib.pyplot", *OURS):
     importlib.import_module(name)
-if len(sys.argv) == 1:
-    sys.modules["solo_margins.host"].load()
 
 
 def _become(order):

@@ -221,9 +221,7 @@ def test_a_resumed_run_goes_on_in_its_folder(parsed, run, tmp_path):
     "difference",
     ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25"],
 )
-def test_the_checkpoint_of_another_run_is_refused_unless_it_is_meant(
-    parsed, run, difference, owner
-):
+def test_the_checkpoint_of_another_run_is_refused_unless_it_is_meant(parsed, run, difference):
     before = run(parsed("max_epochs=2"), max_epochs=1)
     key = difference.partition("=")[0]
     with pytest.raises(ValueError, match=f"{key}=.*, now "):

@@ -82,13 +82,6 @@ def test_other_settings_are_refused_by_name(study, file, known_by, change, befor
     assert [path.name for path in first.folder.parent.iterdir()] == [first.folder.name]
 
 
-def test_a_method_of_solo_learn_is_known_by_its_args_json(study):
-    first = training.pretrain(study("max_epochs=1", method="mocov3"))
-    resumes = f"resume_from_checkpoint={first.checkpoint}"
-    with pytest.raises(ValueError, match=r"seed=5, now 6"):
-        training.pretrain(study("max_epochs=1", "seed=6", resumes, method="mocov3"))
-
-
 def test_another_experiment_is_not_recorded_as_the_honest_one(study, file):
     first = training.pretrain(study("max_epochs=1"))
     other = ("max_epochs=2", f"{SCALE}=20")

@@ -7,11 +7,12 @@ import yaml
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 from solo.methods import METHODS
-from solo_margins.host.detect import form, host_folder
 
 from solo_margins.recipes import RECIPES
 from solo_margins.training.checked_config import checked_pretraining as checked
+from solo_margins.training.checked_config import checked_probe
 from solo_margins.training.known_keys import known_keys, method_settings, refuse_unknown_keys
+from solo_margins.versions import form, host_folder
 
 RECIPES_OF_SOLO_LEARN = host_folder().parent / "scripts"
 
@@ -57,7 +58,7 @@ def test_a_misspelt_key_of_a_probe_is_refused(linear_config, tmp_path):
     (tmp_path / "last.ckpt").touch()
     cfg = linear_config(tmp_path / "last.ckpt", "label_smoothng=0.1")
     with pytest.raises(ValueError, match="did you mean label_smoothing"):
-        checked(cfg)
+        checked_probe(cfg)
 
 
 @pytest.mark.parametrize("content", ["loggers=csv", "optimizer=sgd", "checkpoint=true"])
