@@ -65,22 +65,44 @@ def _applies(item):
 
 
 def pytest_addoption(parser):
-    """Add ``--full``."""
+    """Add ``--full`` and ``--device``."""
     parser.addoption("--full", action="store_true", help="run the tests that take long, too")
+    parser.addoption(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where losses, methods and views are tested (docs/gpu.md)",
+    )
+
+
+def pytest_configure(config):
+    """Refuse ``--device cuda`` on a machine without a GPU."""
+    if config.getoption("--device") == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise pytest.UsageError("--device cuda needs a GPU, and PyTorch sees none.")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Collect what needs a GPU with ``--device cuda`` alone."""
+    is_for_gpus = collection_path == ROOT / "tests" / "test_gpu.py"
+    if is_for_gpus and config.getoption("--device") == "cpu":
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what does not apply to the installed solo-learn; skip what only ``--full`` runs."""
+    """Leave out what does not apply to the installed solo-learn, and what only ``--full`` runs."""
     left_out = [item for item in items if not _applies(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _applies(item)]
     if config.getoption("--full"):
         return
-    skip = pytest.mark.skip(reason="takes long: bash scripts/test.sh --full runs it")
-    for item in items:
-        if "full" in item.keywords:
-            item.add_marker(skip)
+    long = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 collect_ignore_glob = list(_modules_of_absent_packages())

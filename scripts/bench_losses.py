@@ -26,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from solo_margins.losses import Margins, simclr_margin_loss_func
+from solo_margins.losses import Margins, engine, simclr_margin_loss_func
+from solo_margins.losses.margins import ContrastSpec
 
 DIMENSIONS = 128
 TEMPERATURE = 0.1
@@ -120,18 +121,20 @@ def backward_of(loss: Callable[[Tensor], Tensor]) -> Step:
 def contenders(pairs: int, compiled: bool) -> dict[str, Step]:
     """Return every contender at this size by name."""
 
-    def ours(margins: Margins, tile_size: int | None = None) -> Step:
-        return backward_of(
-            lambda z: simclr_margin_loss_func(z, view_ids(z), TEMPERATURE, margins, tile_size)
-        )
+    def ours(margins: Margins) -> Step:
+        return backward_of(lambda z: simclr_margin_loss_func(z, view_ids(z), TEMPERATURE, margins))
+
+    def in_tiles(tile_size: int) -> Step:
+        spec = ContrastSpec(TEMPERATURE, ALL_MARGINS)
+        return backward_of(lambda z: engine.same_id(z, view_ids(z), spec, tile_size))
 
     _, hosts = solo_learn_loss()
     found: dict[str, Step] = {
         "floor": floor,
         OURS: ours(ALL_MARGINS),
         OFF: ours(Margins()),
-        "ours, full matrix": ours(ALL_MARGINS, 2 * pairs),
-        "ours, tiles of 256": ours(ALL_MARGINS, 256),
+        "ours, full matrix": in_tiles(2 * pairs),
+        "ours, tiles of 256": in_tiles(256),
         "solo-learn": backward_of(lambda z: hosts(z, view_ids(z), TEMPERATURE)),
         "arccos form": backward_of(arccos_form),
     }

@@ -11,6 +11,7 @@ and logging included, by every way to read images and in two precisions. The run
 the fastest turn of each counts.
 
     python scripts/bench_step.py
+    python scripts/bench_step.py --device cuda
     taskset -c 0 python scripts/bench_step.py --images cifar10/train --threads 1
 """
 
@@ -22,6 +23,7 @@ import logging
 import math
 import random
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -88,9 +90,9 @@ def settings(method: str, backbone: str, batch_size: int) -> Any:
 class Stepper:
     """One method with its optimiser, ready to take its own steps or those of its parent."""
 
-    def __init__(self, method: str, backbone: str, batch_size: int) -> None:
+    def __init__(self, method: str, backbone: str, batch_size: int, device: str) -> None:
         torch.manual_seed(0)
-        self.method = METHODS[method](settings(method, backbone, batch_size))
+        self.method = METHODS[method](settings(method, backbone, batch_size)).to(device)
         self.parent = METHODS[PARENTS[method]]
         # Metrics go nowhere without a trainer.
         self.method.log = self.method.log_dict = lambda *args, **kwargs: None
@@ -108,13 +110,16 @@ class Stepper:
 
 
 def measure(
-    method: str, backbone: str, batch_size: int, size: int, repeats: int
+    method: str, backbone: str, batch_size: int, size: int, repeats: int, device: str
 ) -> dict[str, float]:
     """Return the best time of each kind of step, in seconds."""
     generator = torch.Generator().manual_seed(0)
-    views = [torch.randn(batch_size, 3, size, size, generator=generator) for _ in range(2)]
-    batch = [torch.arange(batch_size), views, torch.arange(batch_size) % 10]
-    stepper = Stepper(method, backbone, batch_size)
+    views = [
+        torch.randn(batch_size, 3, size, size, generator=generator).to(device) for _ in range(2)
+    ]
+    numbers = torch.arange(batch_size, device=device)
+    batch = [numbers, views, numbers % 10]
+    stepper = Stepper(method, backbone, batch_size, device)
     kinds = ["host", *BARS]
     best = dict.fromkeys(kinds, math.inf)
     for kind in kinds:
@@ -125,6 +130,8 @@ def measure(
         for kind in kinds:
             start = time.perf_counter()
             stepper.step(kind, batch)
+            if device == "cuda":
+                torch.cuda.synchronize()
             best[kind] = min(best[kind], time.perf_counter() - start)
     return best
 
@@ -143,13 +150,15 @@ SMALL_NETWORK = (
 
 
 def seconds_of_a_step(
-    images: Path, steps: int, format_: str, precision: str, scratch: str
+    images: Path, steps: int, format_: str, precision: str, scratch: str, device: str
 ) -> float:
     """Return the median time of a step of a real run, after its first third."""
     settings = (
         *("data=cifar10", f"data.train_path='{images}'", "data.val_path=null"),
         *SMALL_NETWORK,
-        *(f"data.format={format_}", "dali.device=cpu", "data.num_workers=1"),
+        f"accelerator={'gpu' if device == 'cuda' else 'cpu'}",
+        f"dali.device={'gpu' if device == 'cuda' else 'cpu'}",
+        *(f"data.format={format_}", "data.num_workers=1"),
         *(f"precision={precision}", f"max_steps={steps}"),
         f"checkpoint.dir='{scratch}'",
     )
@@ -180,7 +189,7 @@ def timed_run(*settings: str) -> tuple[Run, list[float]]:
     return fit(cfg, model, data, classifier="Online classifier"), ends
 
 
-def compare_formats(images: Path, steps: int, turns: int) -> None:
+def compare_formats(images: Path, steps: int, turns: int, device: str) -> None:
     """Print the time of a step for every way to read images, and ratios."""
     cells = [(precision, format_) for precision in PRECISIONS for format_ in FORMATS]
     best = dict.fromkeys(cells, math.inf)
@@ -189,7 +198,7 @@ def compare_formats(images: Path, steps: int, turns: int) -> None:
         for _ in range(turns):
             shuffle(cells)
             for precision, format_ in cells:
-                seconds = seconds_of_a_step(images, steps, format_, precision, scratch)
+                seconds = seconds_of_a_step(images, steps, format_, precision, scratch, device)
                 best[precision, format_] = min(best[precision, format_], seconds)
                 progress.update()
     print(f"mocov3_margin, narrow_resnet10 of width 16, batch 128, {images}")
@@ -207,19 +216,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--images", type=Path, help="small images, one folder a class")
     parser.add_argument("--steps", type=int, default=60, help="of a run with --images")
     parser.add_argument("--turns", type=int, default=3, help="of every run with --images")
     arguments = parser.parse_args()
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("Error: --device=cuda needs a GPU, and PyTorch sees none.")
     torch.set_num_threads(arguments.threads)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     print(f"solo-learn: {form()} version, torch {torch.__version__}, {arguments.threads} threads")
     if arguments.images is not None:
-        compare_formats(arguments.images.absolute(), arguments.steps, arguments.turns)
+        images = arguments.images.absolute()
+        compare_formats(images, arguments.steps, arguments.turns, arguments.device)
         return
     for method in PARENTS:
         for backbone, batch_size, size in (("narrow_resnet18", 256, 16), ("resnet18", 64, 32)):
-            best = measure(method, backbone, batch_size, size, arguments.repeats)
+            best = measure(method, backbone, batch_size, size, arguments.repeats, arguments.device)
             print(
                 f"{method}, {backbone}, batch {batch_size}, {size} px: host's symmetric step "
                 f"{best['host'] * 1e3:.1f} ms"

@@ -6,9 +6,10 @@ import warnings
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import nn
+
+from solo_margins.ranks import is_rank_zero
 
 # Numbers in a vector of AVX-512, the widest of any CPU.
 VECTOR = 16
@@ -25,9 +26,8 @@ def runs_on_cpu(cfg: DictConfig) -> bool:
 def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     """Return the configuration with a strategy and devices that Lightning 2 accepts.
 
-    Without a strategy Lightning chooses one. Learning rates are scaled by ``len(cfg.devices)``, so
-    GPUs are written as a list. On the CPU Lightning wants a number of processes: ``"1"``, or for n
-    processes a decimal padded to n digits, satisfies both.
+    Without a strategy Lightning chooses one. solo-learn scales learning rates by
+    ``len(cfg.devices)``, so devices are written as a list, of CPU processes as well.
     """
     if OmegaConf.select(cfg, "strategy", default=None) in (None, "None"):
         cfg.strategy = "auto"
@@ -36,11 +36,7 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
         cfg.accelerator = "cpu" if on_cpu else "gpu"
     available = 1 if on_cpu else torch.cuda.device_count()
     devices = _listed(OmegaConf.select(cfg, "devices", default=None), max(1, available))
-    if on_cpu:
-        processes = len(devices)
-        cfg.devices = str(processes).zfill(processes)
-    else:
-        cfg.devices = devices
+    cfg.devices = devices
     return cfg
 
 
@@ -49,14 +45,21 @@ def _listed(devices: Any, available: int) -> list[Any]:
     if devices is None:
         return [0]
     if isinstance(devices, (ListConfig, list)):
-        return list(devices)
-    if "," in str(devices):
-        return [int(number) for number in devices.split(",") if number.strip()]
-    if str(devices) in ("-1", "auto"):
-        return list(range(available))
-    if not str(devices).isdecimal():
+        numbers = list(devices)
+    elif "," in str(devices):
+        numbers = [int(number) for number in devices.split(",") if number.strip()]
+    elif str(devices) in ("-1", "auto"):
+        numbers = list(range(available))
+    elif str(devices).isdecimal():
+        numbers = list(range(int(devices)))
+    else:
         raise ValueError(f"devices must be a number, a list of numbers or auto, got {devices!r}.")
-    return list(range(max(1, int(devices))))
+    if not numbers:
+        raise ValueError(
+            f"devices must name at least one device, got {devices!r}: devices=1 is one of them, "
+            "devices=[0] is the first."
+        )
+    return numbers
 
 
 def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:
@@ -76,7 +79,7 @@ def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:
     ]
     if not unsafe or not on_cpu:
         return True
-    if getattr(rank_zero_only, "rank", 0) == 0:
+    if is_rank_zero():
         warnings.warn(
             f"The network stays in contiguous memory (performance.disable_channel_last=true): in "
             f"channels-last memory PyTorch crashes on CPUs in the layer {unsafe[0]}, a 1x1 "

@@ -52,6 +52,18 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="session")
+def device(request):
+    """The device to test on: ``cpu``, or what ``--device`` names."""
+    return request.config.getoption("--device")
+
+
+@pytest.fixture(scope="session")
+def accelerator(device):
+    """Lightning's name of the device."""
+    return "gpu" if device == "cuda" else "cpu"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(tmp_path_factory):
     """A cache of the suite's own, which its processes share."""
@@ -159,7 +171,7 @@ def view():
 
 
 @pytest.fixture
-def raw_config(image_folder, view, tmp_path):
+def raw_config(image_folder, view, tmp_path, accelerator):
     """A pretraining configuration as a user writes it, before parsing."""
     BaseMethod._BACKBONES["tiny_resnet_like"] = lambda method=None, **kwargs: TinyNetwork()
 
@@ -189,7 +201,7 @@ def raw_config(image_folder, view, tmp_path):
             "max_epochs": 2,
             "devices": "1",
             "strategy": "auto",
-            "accelerator": "cpu",
+            "accelerator": accelerator,
             "performance": {"disable_channel_last": True},
         }
         cfg = OmegaConf.create(settings)
@@ -220,13 +232,13 @@ def loaders():
 
 
 @pytest.fixture
-def trainer(tmp_path):
+def trainer(tmp_path, accelerator):
     """A real trainer that prints nothing."""
 
     def make(cfg, callbacks=(), **settings):
         return pl.Trainer(
             **{
-                "accelerator": "cpu",
+                "accelerator": accelerator,
                 "devices": cfg.devices if isinstance(cfg.devices, int) else len(cfg.devices),
                 "strategy": cfg.strategy,
                 "max_epochs": cfg.max_epochs,

@@ -46,7 +46,3 @@ def test_every_page_is_in_the_navigation():
     assert len(shown) == len(set(shown))
     # scripts/site/pages.py makes these of files at the top of the repository.
     assert set(shown) == written | {"index.md", "contributing.md", "changelog.md"}
-
-
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 90

@@ -18,11 +18,28 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 # What stable-pretraining imports for SimCLR and the tests' environment lacks.
-STABLE_PRETRAINING = """
-    stable-pretraining==0.1.8 cattrs certifi charset-normalizer datasets dill loguru multiprocess
-    prettytable pyarrow regex requests requests-cache rich tabulate tokenizers transformers
-    url-normalize urllib3 xxhash
-"""
+STABLE_PRETRAINING = (
+    "stable-pretraining==0.1.8",
+    "cattrs",
+    "certifi",
+    "charset-normalizer",
+    "datasets",
+    "dill",
+    "loguru",
+    "multiprocess",
+    "prettytable",
+    "pyarrow",
+    "regex",
+    "requests",
+    "requests-cache",
+    "rich",
+    "tabulate",
+    "tokenizers",
+    "transformers",
+    "url-normalize",
+    "urllib3",
+    "xxhash",
+)
 
 
 def run(monkeypatch, capsys, name, *arguments):
@@ -65,7 +82,7 @@ def test_with_stable_pretraining(python, tmp_path):
     """In an environment of its own, which borrows the packages installed here."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
     own, [packages] = tmp_path / "env/bin/python", tmp_path.glob("env/lib/python*/site-packages")
-    pip = [own, "-m", "pip", "install", "--quiet", "--no-deps", *STABLE_PRETRAINING.split()]
+    pip = [own, "-m", "pip", "install", "--quiet", "--no-deps", *STABLE_PRETRAINING]
     if subprocess.run(pip).returncode:
         pytest.skip("stable-pretraining cannot be installed here")
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -148,10 +165,10 @@ def test_more_keys_than_the_bank_holds():
 
 @pytest.mark.parametrize("size", [7, -1, (4,), (4, 0), (4, 3, 2), (4.0, 3), "big", None])
 def test_impossible_sizes_of_the_bank(size):
-    with pytest.raises(ValueError, match=r"memory_bank_size must be 0 or \(keys, width\)"):
+    with pytest.raises(ValueError, match=r"^memory_bank_size must be"):
         MarginNTXentLoss(memory_bank_size=size)
 
 
 def test_vectors_of_another_width_than_the_banks():
-    with pytest.raises(ValueError, match=r"the memory bank must have shape \(K, D\) with D = 4"):
+    with pytest.raises(ValueError, match="memory bank"):
         MarginNTXentLoss(memory_bank_size=(8, 3))(torch.eye(4), torch.eye(4))

@@ -1,6 +1,5 @@
 """Tiny ImageNet laid out as image folders: whole, safe, resumable."""
 
-import importlib.util
 import os
 import signal
 import stat
@@ -16,15 +15,11 @@ from tiny_imagenet import content, jpeg, write_zip
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "prepare_tinyimagenet.py"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def script():
-    specification = importlib.util.spec_from_file_location("prepare_tinyimagenet", SCRIPT)
-    module = importlib.util.module_from_spec(specification)
-    # Dataclasses look their module up.
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    yield module
-    del sys.modules[specification.name]
+    import prepare_tinyimagenet
+
+    return prepare_tinyimagenet
 
 
 def write_folder(path, files):
@@ -148,14 +143,6 @@ def test_damaged_bytes_are_found_by_their_checksum(script, tmp_path, capsys):
     assert script.main([str(tmp_path / "nowhere"), str(tmp_path / "out")]) == 1
     assert "nowhere does not exist" in capsys.readouterr().err
     assert not (tmp_path / "out" / "train").exists()
-
-
-def test_a_truncated_file_of_a_folder_is_found(script, tmp_path, capsys):
-    raw = write_folder(tmp_path / "raw", content())
-    image = next(raw.rglob("n01443537_1.JPEG"))
-    image.write_bytes(image.read_bytes()[:-20])
-    assert script.main([str(raw), str(tmp_path / "out")]) == 1
-    assert "n01443537_1.JPEG is no whole JPEG" in capsys.readouterr().err
 
 
 def test_a_killed_run_goes_on_where_it_was(script, tmp_path, capsys):

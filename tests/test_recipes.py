@@ -1,6 +1,5 @@
 """Recipes by name: every cell composes to valid margins, others are refused with a list."""
 
-import itertools
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ import solo_margins  # noqa: F401  (makes its configurations known)
 from solo_margins.config import read
 from solo_margins.losses import Margins
 from solo_margins.methods.run_check import settle_variant
-from solo_margins.recipes import RECIPES, cell_name, default_variant, is_from_paper
+from solo_margins.recipes import RECIPES, default_variant, is_from_paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_METHODS = ("mocov3_margin", "simclr_margin", "byol_curv")
@@ -33,29 +32,6 @@ EVERY_CELL = [
     for variant in by_variant
     if method in PAPER_METHODS or data == "cifar10"
 ]
-DATA = (
-    "cifar10",
-    "cifar100",
-    "stl10",
-    "tinyimagenet",
-    "imagenet",
-    "imagenet100",
-    "digits",
-    "folder",
-)
-VARIANTS = (
-    "baseline",
-    "margins",
-    "pos",
-    "pos_curv",
-    "curv",
-    "decoupled",
-    "dp",
-    "debiased",
-    "debiased_dp",
-    "hard",
-    "hard_dp",
-)
 WITH_NEGATIVES = ("simclr_margin", "mocov3_margin", "mocov2plus_margin", "nnclr_margin")
 OFF = (0.0, 0.0, 1.0, math.inf)
 
@@ -157,12 +133,6 @@ def test_the_default_is_the_papers_or_its_margins_for_cifar10(method, data, marg
     assert (cfg.variant, cfg.name) == (kind, f"{method}-{data}-{kind}")
 
 
-def test_every_other_combination_is_refused():
-    for method, data, variant in itertools.product(PAPER_METHODS, DATA, VARIANTS):
-        defined = variant in RECIPES[method].get(data, {})
-        assert ("is not defined" in cell_name(method, data, variant)) != defined
-
-
 @pytest.mark.parametrize(
     ("method", "data", "variant", "choice"),
     [
@@ -172,21 +142,16 @@ def test_every_other_combination_is_refused():
         ("simclr_margin", "nonsense", "pos", "data=nonsense"),
     ],
 )
-def test_a_refused_combination_says_in_one_sentence_what_there_is(method, data, variant, choice):
+def test_a_refused_combination_names_the_choices(method, data, variant, choice):
     with pytest.raises(CompactHydraException) as caught:
         composed(method, data, variant)
-    is_data = choice.startswith("data")
-    options = RECIPES[method] if is_data else RECIPES[method][data]
-    place = method if is_data else f"{method} on {data}"
-    assert str(caught.value) == (
-        f"{choice} is not defined for {place}: choose one of {', '.join(options)}."
-    )
+    options = RECIPES[method] if choice.startswith("data") else RECIPES[method][data]
+    assert choice in str(caught.value)
+    assert all(option in str(caught.value) for option in options)
 
 
-@pytest.mark.parametrize("cell", PAPER_CELLS, ids="-".join)
-def test_no_cell_of_the_paper_is_missing(cell):
-    method, data, variant = cell
-    assert variant in RECIPES[method][data]
+def test_no_cell_of_the_paper_is_missing():
+    assert all(variant in RECIPES[method][data] for method, data, variant in PAPER_CELLS)
 
 
 @pytest.mark.parametrize("backbone", ["vit_tiny", "vit_small", "vit_base", "vit_large"])

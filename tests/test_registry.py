@@ -1,5 +1,6 @@
 """Our methods appear in solo-learn's table when they are registered, and hide nobody's."""
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +31,8 @@ except ImportError as error:
 
 def test_importing_the_package_imports_nothing_heavy_and_adds_no_hook(answer):
     loaded, hooks = answer(
-        "import json, sys; before = list(sys.meta_path); import solo_margins, solo_margins.versions;"
+        "import json, sys; before = list(sys.meta_path);"
+        "import solo_margins, solo_margins.versions;"
         f"loaded = [m for m in {HEAVY!r} if m in sys.modules];"
         "print(json.dumps([loaded, len(sys.meta_path) - len(before)]))"
     )
@@ -167,14 +169,11 @@ def test_the_plugin_can_be_switched_off(answer):
 @pytest.mark.repository
 def test_a_fork_that_lacks_a_parent_runs_its_own_methods_and_is_told(python, tmp_path):
     """The plugin says in one sentence what is missing, and ends nothing."""
-    code = PLUGIN.format(before="import solo.methods; sys.modules['solo.methods.wmse'] = None")
-    out = python(
-        "-c",
-        f"import warnings; warnings.simplefilter('error', UserWarning)\n"
-        f"try:\n{_indented(code)}\nexcept UserWarning as warning:\n    print(warning)",
+    before = (
+        "import warnings, solo.methods\n"
+        "sys.modules['solo.methods.wmse'] = None\n"
+        "warnings.showwarning = lambda message, *_: print(message)"
     )
+    out = python("-c", PLUGIN.format(before=before))
     assert "solo.methods.wmse" in out
-
-
-def _indented(code):
-    return "".join(f"    {line}\n" for line in code.splitlines())
+    assert json.loads(out.splitlines()[-1])[:2] == [False, True]

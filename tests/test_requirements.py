@@ -59,7 +59,7 @@ def foreign_imports(*places):
     beside = [file for folder in folders for file in ROOT.glob(f"{folder}/*.py")]
     # A folder of scripts is a package for the script that it belongs to.
     ours = {file.stem for file in beside} | {"solo_margins", "hydra_plugins"}
-    ours |= {"gpu_parts", "reproduce", "upstream", HOST}
+    ours |= {"reproduce", "upstream", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -94,10 +94,9 @@ OF_ONE_EXAMPLE = {"stable-pretraining"}
         ("hydra_plugins/*.py", ["train"]),
         ("*.py", ["train", "dev"]),
         ("solo_margins/lens/*.py", ["train", "lens", "loggers"]),
-        ("solo_margins/host/**/*.py", ["train", "dali"]),
+        ("solo_margins/solo_1_0_2/**/*.py", ["train", "dali"]),
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "notebook", "dev"]),
-        ("scripts/gpu_parts/*.py", ["train", "bench", "dev"]),
         ("scripts/reproduce/*.py", ["train", "lens", "dev"]),
         ("scripts/site/*.py", ["docs"]),
         ("scripts/upstream/*.py", ["train", "dev"]),

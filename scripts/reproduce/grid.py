@@ -21,7 +21,7 @@ from typing import Any
 
 from reproduce.experiments import Cell, Entry
 from reproduce.protocol import PLAN
-from reproduce.study import Study
+from reproduce.study import Preset, Study
 from solo_margins import cli, results, training
 
 # What the lens saw of a run's last fifth and a record keeps.
@@ -233,7 +233,7 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
         f"variant={cell.variant}",
         "checkpoint.frequency=5",
         "skip_finished=true",
-        *_preset_of(cell, study),
+        *settings_for(cell, study.preset),
         *cell.changes,
         f"seed={seed}",
     ]
@@ -244,14 +244,13 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
     return result, {**figures, **_lens_figures(result.checkpoint.parent)}
 
 
-def _preset_of(cell: Cell, study: Study) -> list[str]:
+def settings_for(cell: Cell, preset: Preset) -> list[str]:
     """Return the settings of a preset, which sets the heads of every method, for one of them."""
-
     from solo_margins.registry import method_class
 
     own = method_class(cell.method).own_settings
     kept = []
-    for override in study.preset.settings:
+    for override in preset.settings:
         group, _, name = override.partition("=")[0].partition(".")
         if group != "method_kwargs" or name in own:
             kept.append(override)

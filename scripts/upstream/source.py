@@ -56,9 +56,7 @@ def defining_module(source: str, name: str) -> str:
     if is_module(f"{source}.{name}"):
         return f"{source}.{name}"
     if (PACKAGE.joinpath(*source.split(".")[1:])).is_dir():
-        stub = PACKAGE.joinpath(*source.split(".")[1:], "__init__.pyi")
-        text = stub.read_text() if stub.is_file() else text_of(source)
-        return next(module for module, given in imports_of(text) if given == name)
+        return next(module for module, given in imports_of(text_of(source)) if given == name)
     return source
 
 

@@ -1,9 +1,14 @@
-"""Captures the unit vectors that losses compare, without a change of the losses."""
+"""Captures the unit vectors that losses compare, without a change of the losses.
 
-from collections.abc import Callable, Iterator
+The losses report to the ``capture()`` blocks that are open. Which ones are open is held in a
+:class:`contextvars.ContextVar`: it belongs to the running thread (or asynchronous task), not to the
+process, and is empty outside of such blocks.
+"""
+
+from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -30,33 +35,34 @@ class CapturedPairs:
     margins: Margins
 
 
-class LastStep:
-    """Whether a loss with margins was called, also inside ``torch.compile``."""
-
-    called_margin_loss = False
-
-
 Captured = CapturedContrast | CapturedPairs
-last_step = LastStep()
-_active: list[list[Captured]] = []
+_open_blocks: ContextVar[tuple[list[Captured], ...]] = ContextVar("open_blocks", default=())
 
 
 @contextmanager
 def capture() -> Iterator[list[Captured]]:
-    """Collect what the losses of this process compare inside the block, without gradients.
+    """Collect what the losses compare inside the block, without gradients.
 
-    Losses inside ``torch.compile`` are not captured.
+    Losses that torch traces, inside ``torch.compile`` and ``torch.func``, are not captured.
     """
     captured: list[Captured] = []
-    _active.append(captured)
+    _open_blocks.set((*_open_blocks.get(), captured))
     try:
         yield captured
     finally:
         # By identity: two empty lists are equal.
-        _active[:] = [other for other in _active if other is not captured]
+        _open_blocks.set(tuple(block for block in _open_blocks.get() if block is not captured))
 
 
-def report(kind: Callable[..., Captured], rows: Tensor, others: Tensor, *structure: Any) -> None:
-    """Pass what a loss compares to every active :func:`capture`."""
-    for captured in _active:
-        captured.append(kind(rows.detach(), others.detach(), *structure))
+def report_contrast(
+    rows: Tensor, columns: Tensor, positives: Positives, spec: ContrastSpec
+) -> None:
+    """Pass rows, columns and which of them are positives to every open block."""
+    for block in _open_blocks.get():
+        block.append(CapturedContrast(rows.detach(), columns.detach(), positives, spec))
+
+
+def report_pairs(rows: Tensor, targets: Tensor, margins: Margins) -> None:
+    """Pass rows and their targets to every open block."""
+    for block in _open_blocks.get():
+        block.append(CapturedPairs(rows.detach(), targets.detach(), margins))

@@ -19,6 +19,17 @@ def is_compiling() -> bool:
     return bool(is_tracing())
 
 
+def is_transforming() -> bool:
+    """Return whether a transformation of ``torch.func`` runs, such as ``grad`` or ``vmap``."""
+    # torch has it under a private name only; its own autograd.Function asks the same.
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def is_traced() -> bool:
+    """Return whether torch traces what is computed, where only shapes of tensors can be checked."""
+    return is_compiling() or is_transforming()
+
+
 @dataclass(frozen=True)
 class Range:
     """The numbers from ``low`` to ``high``, and how an error message describes them."""
@@ -44,6 +55,24 @@ def require_number(name: str, value: Any, allowed: Range) -> float:
         if allowed.low <= number <= allowed.high and number not in allowed.excluded:
             return number
     raise ValueError(f"{name} must be {allowed.described}, got {value!r}")
+
+
+def require_temperature(value: Any) -> float | Tensor:
+    """Return a number above 0 as a float; where torch traces it, a tensor stays a tensor.
+
+    Raises:
+        ValueError: it is neither a number above 0 nor a tensor that holds one, without gradient.
+    """
+    if not isinstance(value, Tensor):
+        return require_number("temperature", value, POSITIVE)
+    if value.dim() != 0 or value.dtype not in FLOATING or value.requires_grad:
+        raise ValueError(
+            f"temperature must be {POSITIVE.described}; a tensor must be one of no dimensions that "
+            f"requires no gradient, got {_described(value)}"
+        )
+    if is_traced():
+        return value
+    return require_number("temperature", value.item(), POSITIVE)
 
 
 def require_choice(name: str, value: Any, choices: Collection[str]) -> str:
@@ -129,7 +158,7 @@ def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
 def require_assignments(assignments: Any, z: Tensor, prototypes: Tensor) -> None:
     """Raise ``ValueError`` unless ``assignments`` holds a prototype's number or -1 for each row."""
     require_integers("assignments", "prototype", assignments, z)
-    if is_compiling():
+    if is_traced():
         return
     smallest, largest = (int(number) for number in torch.aminmax(assignments))
     if smallest < -1 or largest >= prototypes.shape[0]:

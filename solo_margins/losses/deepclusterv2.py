@@ -11,14 +11,14 @@ from torch import Tensor
 
 from solo_margins.losses import forms
 from solo_margins.losses.checks import require_assignments, require_embeddings, require_width
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def deepclusterv2_margin_loss_func(
     z: Tensor,
     prototypes: Tensor,
     assignments: Tensor,
-    temperature: float | AlignedTemperature = 0.1,
+    temperature: float | Tensor = 0.1,
     margins: Margins = Margins(),
 ) -> Tensor:
     r"""DeepCluster v2's loss of one head, features against prototypes of clusters, with margins.
@@ -37,7 +37,7 @@ def deepclusterv2_margin_loss_func(
         z: (M, D) projected features, of all views one below the other. Any floating dtype.
         prototypes: (P, D) centres of the clusters; they get no gradient.
         assignments: (M,) integer number of each row's prototype; -1 leaves the row out.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
 
     Returns:

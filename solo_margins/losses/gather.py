@@ -46,10 +46,23 @@ def gather(rows: Tensor, sizes: list[int], with_gradient: bool = False) -> Tenso
     missing = rows.new_zeros((max(sizes) - len(rows), *rows.shape[1:]))
     padded = torch.cat([rows, missing])
     if with_gradient:
-        from torch.distributed.nn.functional import all_gather
-
-        parts = all_gather(padded)
+        parts = _all_gather_with_gradient(padded)
     else:
         parts = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(parts, padded.detach())
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+def _all_gather_with_gradient(rows: Tensor) -> list[Tensor]:
+    """Return the rows of each rank, all of the same shape and differentiable."""
+    from torch.distributed import _functional_collectives as collectives
+
+    if hasattr(collectives, "all_gather_single"):
+        every_rank = dist.group.WORLD
+        assert every_rank is not None
+        gathered = collectives.all_gather_single(rows, gather_dim=0, group=every_rank)
+        return list(collectives.wait_tensor(gathered).split(len(rows)))
+    # Before torch 2.14, which deprecates it.
+    from torch.distributed.nn.functional import all_gather
+
+    return list(all_gather(rows))

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def generalized_info_nce_loss_func(
     query: Tensor,
     key: Tensor,
-    temperature: float | AlignedTemperature = 0.2,
+    temperature: float | Tensor = 0.2,
     negatives_weight: float = 1.0,
     margins: Margins = Margins(),
 ) -> Tensor:
@@ -29,7 +29,7 @@ def generalized_info_nce_loss_func(
     Args:
         query: (N, D) queries; row i belongs to key i. Any floating dtype.
         key: (N, D) keys. In several processes they are gathered without gradient.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         negatives_weight: β >= 0. Where β < 1 the attenuated gradient of a positive diverges as
             q→1 at α = 1; it is cut off at 1/eps there.
         margins: the margins; see :class:`Margins`.

@@ -6,14 +6,13 @@ References:
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from solo_margins.losses import checks
-from solo_margins.losses.gather import sum_over_ranks
 
 RANGES = {
     "angular": checks.Range("a number in [0, π]", high=math.pi),
@@ -111,7 +110,7 @@ class Margins:
         if math.isinf(self.curvature):
             return torch.full_like(angle, self.positive_scale)
         # π in float32 is a little more than π.
-        share = (angle / math.pi).clamp_(max=1.0)
+        share = (angle / math.pi).clamp(max=1.0)
         curve = 1.0 - (share if self.curve == "root" else share.pow_(self.curvature))
         if self.curve != "power":
             # 1 / c overflows for the smallest c; the largest float has the same limit.
@@ -141,61 +140,12 @@ class Margins:
 FIELDS = tuple(setting.name for setting in fields(Margins))
 
 
-@dataclass
-class AlignedTemperature:
-    r"""A temperature that follows how close positives are; losses take it in place of a number.
-
-    .. math:: \tau = \tau_0 (1 + a (A - A_0))
-
-    with :math:`A` the mean cosine of all positives that a loss compares, over all processes and
-    without gradient. Together with an attenuation of 1 it has the gradient of Model-Aware
-    Contrastive Learning (2022, https://arxiv.org/abs/2207.07874). A reading of this project: τ
-    does not fall below a tenth of :math:`\tau_0`.
-
-    Attributes:
-        base: :math:`\tau_0` > 0.
-        factor: :math:`a` in [0, 1].
-        reference: :math:`A_0` in [0, 1].
-        current: the temperature of the last loss that was computed with it, NaN before.
-
-    Raises:
-        ValueError: a setting leaves its range; the message names setting, range and value.
-
-    Example:
-        >>> from solo_margins.losses import simclr_margin_loss_func
-        >>> temperature = AlignedTemperature(0.1, factor=0.5)
-        >>> z, indexes = torch.eye(3).repeat(2, 1), torch.tensor([0, 1, 2, 0, 1, 2])
-        >>> loss = simclr_margin_loss_func(z, indexes, temperature)
-        >>> f"{temperature.current:.2f}"
-        '0.15'
-    """
-
-    base: float
-    factor: float = 0.5
-    reference: float = 0.0
-    current: float | Tensor = field(default=math.nan, init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        checks.require_number("temperature", self.base, checks.POSITIVE)
-        checks.require_number("factor", self.factor, checks.UP_TO_ONE)
-        checks.require_number("reference", self.reference, checks.UP_TO_ONE)
-
-    def update(self, cosines: Tensor, number: Tensor) -> Tensor:
-        """Return the temperature for positives by the sum and number of this rank's cosines."""
-        total, count = sum_over_ranks(torch.stack([cosines, number.to(cosines.dtype)]))
-        # Cosines that are NaN make the loss a NaN; the temperature stays a number.
-        alignment = (total / count.clamp_min(1.0)).nan_to_num(self.reference)
-        change = self.factor * (alignment - self.reference)
-        self.current = temperature = self.base * (1.0 + change).clamp_min(0.1)
-        return temperature
-
-
 @dataclass(frozen=True)
 class ContrastSpec:
     r"""The settings of a contrastive loss: all but its vectors and which pairs are positives.
 
     Attributes:
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number.
         margins: the margins.
         negatives_weight: β >= 0 of the generalised InfoNCE (Eq. 6); 1 is InfoNCE.
         tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
@@ -206,7 +156,7 @@ class ContrastSpec:
         ValueError: a setting leaves its range; the message names setting, range and value.
     """
 
-    temperature: Any
+    temperature: Any  # a float; where torch traces the loss, a tensor stays a tensor
     margins: Margins = Margins()
     negatives_weight: float = 1.0
     tau_plus: float = 0.0
@@ -214,17 +164,11 @@ class ContrastSpec:
     gathers: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.temperature, AlignedTemperature):
-            checks.require_number("temperature", self.temperature, checks.POSITIVE)
+        object.__setattr__(self, "temperature", checks.require_temperature(self.temperature))
         require_margins(self.margins)
         checks.require_number("negatives_weight", self.negatives_weight, checks.NON_NEGATIVE)
         checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
         checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
-
-
-def current_temperature(temperature: float | AlignedTemperature) -> float | Tensor:
-    """Return τ, that of the last loss where it follows the positives."""
-    return temperature.current if isinstance(temperature, AlignedTemperature) else temperature
 
 
 def require_margins(margins: Any) -> None:

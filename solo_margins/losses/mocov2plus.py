@@ -11,14 +11,14 @@ from torch import Tensor
 
 from solo_margins.losses import forms
 from solo_margins.losses.checks import require_same_shape, require_width
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def mocov2plus_margin_loss_func(
     query: Tensor,
     key: Tensor,
     queue: Tensor,
-    temperature: float | AlignedTemperature = 0.1,
+    temperature: float | Tensor = 0.1,
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
     beta: float = 0.0,
@@ -40,7 +40,7 @@ def mocov2plus_margin_loss_func(
         query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
         key: (N, D) keys of the teacher; they get no gradient.
         queue: (D, K) earlier keys, one a column, the same in all processes; it gets no gradient.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             :func:`simclr_debiased_loss_func`.

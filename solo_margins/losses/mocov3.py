@@ -9,22 +9,16 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses.checks import require_count, require_same_shape
+from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import (
-    AlignedTemperature,
-    ContrastSpec,
-    Margins,
-    current_temperature,
-)
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def mocov3_margin_loss_func(
     query: Tensor,
     key: Tensor,
-    temperature: float | AlignedTemperature = 0.2,
+    temperature: float | Tensor = 0.2,
     margins: Margins = Margins(),
-    tile_size: int | None = None,
     tau_plus: float = 0.0,
     beta: float = 0.0,
 ) -> Tensor:
@@ -41,10 +35,8 @@ def mocov3_margin_loss_func(
     Args:
         query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
         key: (N, D) keys of the teacher. In several processes they are gathered without gradient.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
-        tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
-            same for every value.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             :func:`simclr_debiased_loss_func`.
         beta: how strongly hard negatives are preferred, >= 0; see
@@ -67,6 +59,6 @@ def mocov3_margin_loss_func(
     """
     spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_same_shape("query", query, "key", key)
-    require_count("tile_size", tile_size, optional=True)
-    loss = query_key(query, key, spec, tile_size=tile_size)
-    return 2.0 * current_temperature(temperature) * loss
+    loss = query_key(query, key, spec)
+    # A tensor's dtype is not that of the loss.
+    return (2.0 * spec.temperature * loss).to(loss.dtype)

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.forms import query_key
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def nnclr_margin_loss_func(
     nn: Tensor,
     p: Tensor,
-    temperature: float | AlignedTemperature = 0.1,
+    temperature: float | Tensor = 0.1,
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
     beta: float = 0.0,
@@ -38,7 +38,7 @@ def nnclr_margin_loss_func(
             Any floating dtype. They usually need no gradient and get one where they do.
         p: (N, D) predictions of the other view. In several processes they are gathered with
             gradient.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             :func:`simclr_debiased_loss_func`.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from solo_margins.losses import forms
 from solo_margins.losses.checks import require_flag, require_same_shape, require_width
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 class MarginNTXentLoss(nn.Module):
@@ -18,10 +18,11 @@ class MarginNTXentLoss(nn.Module):
     a memory bank all views of a batch are compared: SimCLR. With one, the first batch holds
     queries, the second their keys, which get no gradient, and the bank's earlier keys are the
     negatives: MoCo. The bank stores keys whenever the queries require a gradient, and is part of
-    the module's state.
+    the module's state; keep a module with a bank out of activation checkpointing, which would store
+    the keys again.
 
     Args:
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         memory_bank_size: (K, D) for K keys of D entries; 0 for no memory bank. In this place the
             margins are taken, too: ``MarginNTXentLoss(temperature, margins)``.
         gather_distributed: in several processes, compare with the views of all of them, which are
@@ -44,7 +45,7 @@ class MarginNTXentLoss(nn.Module):
 
     def __init__(
         self,
-        temperature: float | AlignedTemperature = 0.5,
+        temperature: float | Tensor = 0.5,
         memory_bank_size: int | Sequence[int] | Margins = 0,
         gather_distributed: bool = False,
         margins: Margins = Margins(),

@@ -1,9 +1,9 @@
 r"""The losses written with autograd alone: one similarity matrix, masks, log-sum-exp.
 
-Read this form beside the papers; the engine is tested against it. It runs inside ``torch.compile``
-and where gradients are differentiated (``create_graph=True``). It holds the whole matrix; otherwise
-value and gradient are those of the engine. In float32 an angle below 0.02° or within 0.02° of 180°
-is rounded, as by an arccos.
+Read this form beside the papers; the engine is tested against it. It runs inside ``torch.compile``,
+in the transformations of ``torch.func`` and where gradients are differentiated
+(``create_graph=True``). It holds the whole matrix; otherwise value and gradient are those of the
+engine. In float32 an angle below 0.02° or within 0.02° of 180° is rounded, as by an arccos.
 
 With θ the angles between rows and columns, every margin effect is one of two steps:
 
@@ -17,41 +17,35 @@ References:
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from solo_margins.losses.gather import batch_sizes, gather, own_rows
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
-
-
-class _Widen(torch.autograd.Function):
-    """Convert to float32 or better; the gradient saturates instead of overflowing."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.dtype = x.dtype
-        return x.view_as(x).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        limit = torch.finfo(ctx.dtype).max
-        return gradient.clamp(-limit, limit).to(ctx.dtype)
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def smallest_norm(dtype: torch.dtype) -> float:
-    """Return the norm below which a vector of this dtype has no direction."""
-    return 1e-12 if dtype == torch.float32 else torch.finfo(dtype).tiny
+    """Return the norm below which a vector of this dtype has no direction.
+
+    The gradient of a vector is inversely proportional to its norm. In float64, float32 and bfloat16
+    it stays far below the largest number down to this norm; in float16 it may become infinite.
+    """
+    if dtype == torch.float64:
+        return 1e-300
+    if dtype == torch.float16:
+        return torch.finfo(dtype).tiny
+    return 1e-12
 
 
 def unit_vectors(x: Tensor) -> Tensor:
     """Return the rows of ``x`` at length one, in float64 for float64 and in float32 otherwise.
 
     A row shorter than ``smallest_norm`` has no direction: it becomes zero and so does its gradient.
+    A gradient that leaves the range of float16 becomes infinite, so that a gradient scaler sees it.
     """
-    wide = _Widen.apply(x)
+    wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     # A direction does not depend on this factor, which keeps squares in range.
     largest = wide.detach().abs().amax(dim=1, keepdim=True)
     scaled = wide / largest.clamp_min(torch.finfo(wide.dtype).tiny)
@@ -60,9 +54,10 @@ def unit_vectors(x: Tensor) -> Tensor:
     return torch.where(missing, 0.0, scaled / scaled.square().sum(dim=1, keepdim=True).sqrt())
 
 
-def _directions(*embeddings: Tensor) -> list[Tensor]:
+def directions(*embeddings: Tensor) -> list[Tensor]:
+    """Return the rows of all embeddings at length one, in one dtype."""
     units = [unit_vectors(x) for x in embeddings]
-    common = max((u.dtype for u in units), key=lambda dtype: torch.finfo(dtype).bits)
+    common = torch.float64 if any(u.dtype == torch.float64 for u in units) else torch.float32
     return [u.to(common) for u in units]
 
 
@@ -90,8 +85,6 @@ def row_losses(
 ) -> Tensor:
     """Return the loss of each row of a matrix of cosines, 0 for a row without a positive."""
     margins, temperature, info = spec.margins, spec.temperature, torch.finfo(cosine.dtype)
-    if isinstance(temperature, AlignedTemperature):
-        temperature = temperature.update((cosine * is_positive).sum(), is_positive.sum())
     lowest = -info.max / 4  # of logits: e^lowest is 0, and differences stay finite
     # How far q may go to 1 in gradients: the factor 1/(1 - αq) stays finite, and at α = 1 its
     # product with 1 - q stays exactly 1 (Eq. 15). Where β ≠ 1 the factor has no such counterpart.
@@ -149,7 +142,7 @@ def query_key(
 
     Keys of other ranks are gathered without gradient, unless it is asked for.
     """
-    rows, columns = _directions(query, key)
+    rows, columns = directions(query, key)
     sizes = batch_sizes(rows, spec.gathers)
     columns = gather(columns, sizes, with_gradient)
     number = torch.arange(len(columns), device=rows.device)
@@ -160,7 +153,7 @@ def query_key(
 
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
-    (rows,) = _directions(z)
+    (rows,) = directions(z)
     sizes = batch_sizes(rows, spec.gathers)
     columns, every = gather(rows, sizes, with_gradient=True), gather(ids, sizes)
     same = every.unsqueeze(1) == every
@@ -172,7 +165,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
 
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of queries against their own key and the columns of a queue."""
-    rows, keys, others = _directions(query, key.detach(), negatives.detach().t())
+    rows, keys, others = directions(query, key.detach(), negatives.detach().t())
     sizes = batch_sizes(rows, spec.gathers)
     shape = (len(rows), len(rows) + len(others))
     is_positive = torch.eye(*shape, dtype=torch.bool, device=rows.device)
@@ -183,7 +176,7 @@ def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> 
 
 def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
-    rows, columns = _directions(z, centres.detach())
+    rows, columns = directions(z, centres.detach())
     is_positive = assignments.unsqueeze(1) == torch.arange(len(columns), device=z.device)
     total = total_loss(rows, columns, is_positive, ~is_positive, spec)
     return total / is_positive.sum().clamp_min(1)
@@ -198,7 +191,7 @@ def pair_losses(rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:
 
 def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
-    rows, targets = _directions(p, z.detach())
+    rows, targets = directions(p, z.detach())
     return pair_losses(rows, targets, margins).mean()
 
 
@@ -215,7 +208,7 @@ def band_penalties(
 
 def polarization(z: Tensor, lower: float, upper: float) -> tuple[Tensor, Tensor]:
     """Return the mean penalty over ordered pairs of rows, and this rank's number in the band."""
-    (rows,) = _directions(z)
+    (rows,) = directions(z)
     sizes = batch_sizes(rows)
     columns = gather(rows, sizes, with_gradient=True)
     total, inside = band_penalties(rows, columns, own_rows(sizes), lower, upper)

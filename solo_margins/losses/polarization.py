@@ -8,12 +8,10 @@ References:
 from torch import Tensor
 
 from solo_margins.losses import forms
-from solo_margins.losses.checks import require_band, require_count, require_embeddings
+from solo_margins.losses.checks import require_band, require_embeddings
 
 
-def distance_polarization_loss_func(
-    z: Tensor, lower: float, upper: float, tile_size: int | None = None
-) -> Tensor:
+def distance_polarization_loss_func(z: Tensor, lower: float, upper: float) -> Tensor:
     r"""The penalty on pairwise distances inside a band, which drives pairs apart or together.
 
     .. math::
@@ -29,8 +27,6 @@ def distance_polarization_loss_func(
             with gradient.
         lower: :math:`\delta^+`, where the band begins; 0 < lower < upper.
         upper: :math:`\delta^-`, where the band ends; lower < upper < 1.
-        tile_size: rows of the distance matrix held at a time; None chooses. The numbers are the
-            same for every value.
 
     Returns:
         The penalty, a scalar; float64 for float64 inputs, otherwise float32.
@@ -43,12 +39,12 @@ def distance_polarization_loss_func(
         >>> f"{distance_polarization_loss_func(torch.eye(4), lower=0.2, upper=0.6):.4f}"
         '0.0300'
     """
-    loss, _ = distance_polarization_with_count(z, lower, upper, tile_size)
+    loss, _ = distance_polarization_with_count(z, lower, upper)
     return loss
 
 
 def distance_polarization_with_count(
-    z: Tensor, lower: float, upper: float, tile_size: int | None = None
+    z: Tensor, lower: float, upper: float
 ) -> tuple[Tensor, Tensor]:
     r"""The penalty of :func:`distance_polarization_loss_func` and how many pairs it acts on.
 
@@ -62,7 +58,6 @@ def distance_polarization_with_count(
         z: (N, D) projected features; see :func:`distance_polarization_loss_func`.
         lower: :math:`\delta^+`, where the band begins; 0 < lower < upper.
         upper: :math:`\delta^-`, where the band ends; lower < upper < 1.
-        tile_size: rows of the distance matrix held at a time; None chooses.
 
     Returns:
         The penalty, a scalar, and the number of ordered pairs inside the band whose first row is
@@ -79,6 +74,5 @@ def distance_polarization_with_count(
         ('0.0300', 12)
     """
     require_embeddings("z", z)
-    require_count("tile_size", tile_size, optional=True)
     require_band(lower, upper)
-    return forms.polarization(z, lower, upper, tile_size=tile_size)
+    return forms.polarization(z, lower, upper)

@@ -12,17 +12,16 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses.checks import require_count, require_embeddings, require_integers
+from solo_margins.losses.checks import require_embeddings, require_integers
 from solo_margins.losses.forms import same_id
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def simclr_margin_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float | AlignedTemperature = 0.1,
+    temperature: float | Tensor = 0.1,
     margins: Margins = Margins(),
-    tile_size: int | None = None,
     tau_plus: float = 0.0,
     beta: float = 0.0,
 ) -> Tensor:
@@ -43,10 +42,8 @@ def simclr_margin_loss_func(
         z: (views·N, D) projected features of all views. Any floating dtype. In several processes
             they are gathered with gradient.
         indexes: (views·N,) integer id of the sample (or class) that each row belongs to.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
-        tile_size: rows of the similarity matrix held at a time; None chooses. The numbers are the
-            same for every value.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             :func:`simclr_debiased_loss_func`.
         beta: how strongly hard negatives are preferred, >= 0; see
@@ -70,14 +67,13 @@ def simclr_margin_loss_func(
     spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_embeddings("z", z)
     require_integers("indexes", "id", indexes, z)
-    require_count("tile_size", tile_size, optional=True)
-    return same_id(z, indexes, spec, tile_size=tile_size)
+    return same_id(z, indexes, spec)
 
 
 def simclr_debiased_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float | AlignedTemperature = 0.5,
+    temperature: float | Tensor = 0.5,
     tau_plus: float = 0.1,
     margins: Margins = Margins(),
 ) -> Tensor:
@@ -95,7 +91,7 @@ def simclr_debiased_loss_func(
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         tau_plus: the assumed share of false negatives, in [0, 1).
         margins: the margins; see :class:`Margins`.
 
@@ -112,13 +108,13 @@ def simclr_debiased_loss_func(
         >>> f"{simclr_debiased_loss_func(z, indexes):.4f}"
         '1.6094'
     """
-    return simclr_margin_loss_func(z, indexes, temperature, margins, tau_plus=tau_plus)
+    return simclr_margin_loss_func(z, indexes, temperature, margins, tau_plus)
 
 
 def simclr_hard_negative_loss_func(
     z: Tensor,
     indexes: Tensor,
-    temperature: float | AlignedTemperature = 0.5,
+    temperature: float | Tensor = 0.5,
     tau_plus: float = 0.1,
     beta: float = 1.0,
     margins: Margins = Margins(),
@@ -136,7 +132,7 @@ def simclr_hard_negative_loss_func(
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to.
-        temperature: τ > 0, or an :class:`AlignedTemperature`.
+        temperature: τ > 0, a number or a tensor of one number without gradient.
         tau_plus: the assumed share of false negatives, in [0, 1).
         beta: how strongly hard negatives are preferred, >= 0.
         margins: the margins; see :class:`Margins`.
@@ -154,4 +150,4 @@ def simclr_hard_negative_loss_func(
         >>> f"{simclr_hard_negative_loss_func(z, indexes):.4f}"
         '5.1418'
     """
-    return simclr_margin_loss_func(z, indexes, temperature, margins, None, tau_plus, beta)
+    return simclr_margin_loss_func(z, indexes, temperature, margins, tau_plus, beta)

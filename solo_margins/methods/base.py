@@ -23,16 +23,16 @@ from solo_margins.config import known_settings, read, setting, write
 from solo_margins.devices import keep_contiguous
 from solo_margins.learning_rates import optimizer_and_schedule
 from solo_margins.lens.settings import LensSettings
-from solo_margins.losses import Margins
+from solo_margins.losses import Margins, aligned_temperature, aligned_temperature_by_indexes
 from solo_margins.losses.checks import require_flag
-from solo_margins.losses.margins import current_temperature
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.online_knn import OnlineKNN
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.run_check import MarginRunCheck
-from solo_margins.methods.settings import MarginSettings, Polarization
+from solo_margins.methods.settings import MarginSettings, Polarization, Schedule
 from solo_margins.same_run import (
     SETTINGS_IN_CHECKPOINT,
+    OtherRun,
     changed_settings,
     compared_settings,
     refuse_changes,
@@ -55,6 +55,10 @@ class MethodSettingError(ValueError, CompactHydraException):
     """A setting of a method that the user can mend; Hydra prints its message without a trace."""
 
 
+class CheckpointRefused(OtherRun, CompactHydraException):
+    """A run cannot go on from a checkpoint; Hydra prints the message without a trace."""
+
+
 @contextmanager
 def setting_errors() -> Iterator[None]:
     """Turn a ``ValueError`` into one that Hydra prints as one sentence, also in other programs."""
@@ -74,7 +78,7 @@ class MarginMethod(BaseMethod):
                 to its ``kind`` (constant, linear, cosine, cycle), ``from``, ``to`` and ``epochs``;
                 see :class:`solo_margins.methods.settings.Schedule`. A ``temperature`` can have
                 the kind alignment with ``factor`` and ``reference``; see
-                :class:`solo_margins.losses.AlignedTemperature`.
+                :class:`solo_margins.methods.settings.Alignment`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
     """
@@ -90,7 +94,7 @@ class MarginMethod(BaseMethod):
 
     margins: Margins  # of the current step
     polarization: Polarization  # of the current step
-    temperature: Any  # of the current step, a number or what follows the positives
+    temperature: Any  # of the current step, a number; one that follows the positives is a tensor
 
     def __init__(self, cfg: DictConfig) -> None:
         # solo-learn's online kNN fails in its constructor with torchmetrics 1.0 and later, so that
@@ -147,33 +151,6 @@ class MarginMethod(BaseMethod):
                 write(cfg, f"method_kwargs.{group}", content)
         return cfg
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save what the checkpoint was trained with."""
-        super().on_save_checkpoint(checkpoint)
-        checkpoint[SETTINGS_IN_CHECKPOINT] = self._compared_settings()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to go on from a checkpoint with another loss or seed, in any program.
-
-        Raises:
-            OtherRun: the settings differ, and ``resume_with_changes`` is not true.
-        """
-        super().on_load_checkpoint(checkpoint)
-        # Without a trainer, or in a validation, it is read for its weights alone.
-        is_resumed = self._trainer is not None and self.trainer.state.fn == "fit"
-        before = checkpoint.get(SETTINGS_IN_CHECKPOINT)
-        if not is_resumed or before is None or setting(self.cfg, "resume_with_changes", False):
-            return
-        changes = changed_settings(before, self._compared_settings())
-        of_the_loss = {
-            key: values for key, values in changes.items() if key.startswith(SETTINGS_OF_THE_LOSS)
-        }
-        refuse_changes(f"The checkpoint {self.trainer.ckpt_path}", of_the_loss)
-
-    def _compared_settings(self) -> dict[str, Any]:
-        configuration: Any = OmegaConf.to_container(self.cfg, resolve=True)
-        return compared_settings(configuration)
-
     def configure_optimizers(self) -> Any:
         """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`."""
         groups = self.learnable_params
@@ -208,6 +185,36 @@ class MarginMethod(BaseMethod):
         out.update(classification(out["logits"], targets))
         return out
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what the checkpoint was trained with."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[SETTINGS_IN_CHECKPOINT] = self._compared_settings()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to go on from a checkpoint with another loss or seed, in any program.
+
+        Raises:
+            CheckpointRefused: the settings differ, and ``resume_with_changes`` is not true.
+        """
+        super().on_load_checkpoint(checkpoint)
+        # Without a trainer, or in a validation, it is read for its weights alone.
+        is_resumed = self._trainer is not None and self.trainer.state.fn == "fit"
+        before = checkpoint.get(SETTINGS_IN_CHECKPOINT)
+        if not is_resumed or before is None or setting(self.cfg, "resume_with_changes", False):
+            return
+        changes = changed_settings(before, self._compared_settings())
+        of_the_loss = {
+            key: values for key, values in changes.items() if key.startswith(SETTINGS_OF_THE_LOSS)
+        }
+        try:
+            refuse_changes(f"The checkpoint {self.trainer.ckpt_path}", of_the_loss)
+        except OtherRun as error:
+            raise CheckpointRefused(str(error)) from error
+
+    def _compared_settings(self) -> dict[str, Any]:
+        configuration: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        return compared_settings(configuration)
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
         """Set margins, temperature and polarization to their scheduled values."""
         schedules = self.margin_settings.schedules
@@ -216,7 +223,11 @@ class MarginMethod(BaseMethod):
             epochs = self.trainer.global_step / steps_per_epoch
             # By max_epochs or by max_steps, whichever ends the run.
             length = self.trainer.estimated_stepping_batches / steps_per_epoch
-            values = {name: each.at(epochs, length) for name, each in schedules.items()}
+            values = {
+                name: schedule.at(epochs, length)
+                for name, schedule in schedules.items()
+                if isinstance(schedule, Schedule)
+            }
             self.scheduled = values
             settings = self.margin_settings.with_values(values)
             self.margins, self.polarization = settings.margins, settings.polarization
@@ -225,10 +236,32 @@ class MarginMethod(BaseMethod):
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_before_backward(self, loss: Tensor) -> None:
-        """Log scheduled values: the loss has found a temperature that follows the positives."""
-        numbers = {f"schedule_{k}": current_temperature(v) for k, v in self.scheduled.items()}
+        """Log scheduled values, among them a temperature that follows the positives."""
+        numbers = {f"schedule_{name}": value for name, value in self.scheduled.items()}
+        if self.margin_settings.alignment is not None:
+            numbers["schedule_temperature"] = self.temperature
         self.log_dict(numbers, on_step=True, on_epoch=False)
         super().on_before_backward(loss)
+
+    def temperature_for(
+        self, query: Tensor, key: Tensor, is_positive: Tensor | None = None
+    ) -> float | Tensor:
+        """Return the temperature of a loss whose positives are row i of both, those that count."""
+        alignment = self.margin_settings.alignment
+        if alignment is not None:
+            self.temperature = aligned_temperature(
+                query, key, alignment.base, alignment.factor, alignment.reference, is_positive
+            )
+        return self.temperature
+
+    def temperature_by_indexes(self, z: Tensor, indexes: Tensor) -> float | Tensor:
+        """Return the temperature of a loss whose positives are the rows with the same index."""
+        alignment = self.margin_settings.alignment
+        if alignment is not None:
+            self.temperature = aligned_temperature_by_indexes(
+                z, indexes, alignment.base, alignment.factor, alignment.reference
+            )
+        return self.temperature
 
     def _steps_per_epoch(self) -> float:
         batches = self.trainer.num_training_batches

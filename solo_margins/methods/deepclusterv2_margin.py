@@ -106,12 +106,15 @@ class DeepClusterV2Margin(MarginMethod, DeepClusterV2):
         z = torch.cat(views := out["z"])
         assigned = self.assignments[:, indexes].repeat(1, len(views))
         # One loss for each set of prototypes.
-        losses = [
-            deepclusterv2_margin_loss_func(
-                z, prototypes.weight, clusters, self.temperature, self.margins
+        losses = []
+        for prototypes, clusters in zip(self.prototypes, assigned, strict=True):
+            centres = prototypes.weight
+            is_assigned = clusters >= 0
+            own_centres = centres[clusters.clamp_min(0)]
+            temperature = self.temperature_for(z, own_centres, is_assigned)
+            losses.append(
+                deepclusterv2_margin_loss_func(z, centres, clusters, temperature, self.margins)
             )
-            for prototypes, clusters in zip(self.prototypes, assigned, strict=True)
-        ]
         loss = torch.stack(losses).mean()
         self.update_memory_banks(indexes, views, batch_idx)
         self.log_step(train_deepcluster_loss=loss)

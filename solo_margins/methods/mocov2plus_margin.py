@@ -49,9 +49,14 @@ class MoCoV2PlusMargin(MarginMomentumMethod, MoCoV2Plus):
         queries, keys = out["z"], out["momentum_z"]
         losses = [
             mocov2plus_margin_loss_func(
-                *vectors, self.temperature, self.margins, **self.negatives.weights
+                query,
+                key,
+                queue,
+                self.temperature_for(query, key),
+                self.margins,
+                **self.negatives.weights,
             )
-            for vectors in compared_with_queues(queries, keys, self.queue)
+            for query, key, queue in compared_with_queues(queries, keys, self.queue)
         ]
         loss = torch.stack(losses).mean()
         self._dequeue_and_enqueue(torch.stack([gather(key) for key in keys]))

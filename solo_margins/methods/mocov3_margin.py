@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from solo_margins.backbones import vit_of_mocov3
 from solo_margins.losses import mocov3_margin_loss_func
-from solo_margins.losses.margins import current_temperature
 from solo_margins.methods.base import MethodSettingError, OneDirection
 
 
@@ -68,12 +67,13 @@ class MoCoV3Margin(OneDirection, MoCoV3):
 
     def contrastive_loss(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the loss of one direction with the margins of this step."""
+        temperature = self.temperature_for(query, key)
         loss = mocov3_margin_loss_func(
-            query, key, self.temperature, self.margins, **self.negatives.weights
+            query, key, temperature, self.margins, **self.negatives.weights
         )
         if self.cfg.method_kwargs.get("scale_by_temperature", True):
             return loss
-        return loss / (2 * current_temperature(self.temperature))
+        return loss / (2 * temperature)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""

@@ -47,7 +47,11 @@ class NNCLRMargin(MarginMethod, NNCLR):
         neighbours = self.neighbours(z1, z2, batch[-1])
         losses = [
             nnclr_margin_loss_func(
-                neighbour, prediction, self.temperature, self.margins, **self.negatives.weights
+                neighbour,
+                prediction,
+                self.temperature_for(neighbour, prediction),
+                self.margins,
+                **self.negatives.weights,
             )
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
         ]

@@ -54,7 +54,8 @@ class OnlineKNN(Metric):
         self.epsilon = epsilon
         self.largest_matrix = largest_matrix
         for name in ("train_features", "train_targets", "test_features", "test_targets"):
-            self.add_state(name, default=[], dist_reduce_fx="cat", persistent=False)
+            # Lists of batches, of all ranks when it is computed.
+            self.add_state(name, default=[], persistent=False)
 
     def forward(self, *args: Any, **kwargs: Any) -> None:
         """Collect a batch; nothing is computed before the epoch ends."""
@@ -119,8 +120,5 @@ class OnlineKNN(Metric):
 
 def labelled(features: Any, targets: Any) -> tuple[Tensor, Tensor]:
     """Return the collected features that have a label, and the labels."""
-    # After the exchange between ranks they are one tensor already.
-    if isinstance(features, Tensor):
-        features, targets = [features], [targets]
     labels = torch.cat(list(targets))
     return torch.cat(list(features))[labels >= 0], labels[labels >= 0]

@@ -1,14 +1,16 @@
 """The variant that a run of a margin method is recorded under, and a check of its margins."""
 
+from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
-from solo_margins.losses.capture import last_step
+from solo_margins.losses.capture import Captured, capture
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
 from solo_margins.ranks import is_rank_zero
@@ -112,7 +114,10 @@ class MarginRunCheck(pl.Callback):
     would then train without margins but record them as used.
     """
 
-    is_checked = False
+    def __init__(self) -> None:
+        self.is_checked = False
+        self._first_step = ExitStack()
+        self._captured: list[Captured] = []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Set the variant in the configuration before it is recorded."""
@@ -120,8 +125,14 @@ class MarginRunCheck(pl.Callback):
         announce_default(pl_module.cfg)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
-        """Wait for the loss of this batch."""
-        last_step.called_margin_loss = False
+        """Capture what the losses of the first batch compare."""
+        if self.is_checked:
+            return
+        self._first_step.close()
+        self._captured = self._first_step.enter_context(capture())
+        # A loss inside torch.compile cannot be captured, so this step runs without it.
+        if hasattr(torch.compiler, "set_stance"):  # since torch 2.6
+            self._first_step.enter_context(torch.compiler.set_stance("force_eager"))
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """Check the first batch.
@@ -129,13 +140,25 @@ class MarginRunCheck(pl.Callback):
         Raises:
             MarginLossNotCalledError: no loss with margins was called.
         """
-        if not self.is_checked and not last_step.called_margin_loss:
+        if self.is_checked:
+            return
+        self._first_step.close()
+        if not self._captured:
             raise MarginLossNotCalledError(
                 f"method={pl_module.cfg.method}: the first training step did not call a loss with "
                 "margins, so method_kwargs.margins would have no effect: check the training_step "
                 f"of {type(pl_module).__module__}.{type(pl_module).__qualname__}."
             )
+        self._captured = []
         self.is_checked = True
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End the first step, which has failed."""
+        self._first_step.close()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """End the first step, if there was none."""
+        self._first_step.close()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Fail if there was no step; solo-learn's program would exit with code 0.

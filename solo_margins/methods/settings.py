@@ -10,7 +10,7 @@ from typing import Any
 from solo_margins.config import known_settings, read, setting
 from solo_margins.losses import checks
 from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, require_choice, require_number
-from solo_margins.losses.margins import RANGES, AlignedTemperature, Margins
+from solo_margins.losses.margins import RANGES, Margins
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
@@ -91,16 +91,24 @@ class Schedule:
         return self.start + (self.end - self.start) * ramp
 
 
-class Alignment(AlignedTemperature):
-    """A schedule of the temperature by how close the positives of each step are."""
+@dataclass(frozen=True)
+class Alignment:
+    """A schedule of the temperature by how close the positives of each step are.
+
+    Args:
+        base: the temperature without a change, > 0; see
+            :func:`solo_margins.losses.aligned_temperature`.
+        factor: how strongly the temperature follows the positives, in [0, 1].
+        reference: the mean cosine of positives at which it is ``base``, in [0, 1].
+    """
+
+    base: float
+    factor: float = 0.5
+    reference: float = 0.0
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
         return {"kind": ALIGNMENT, "factor": self.factor, "reference": self.reference}
-
-    def at(self, epochs: float, run_length: float = math.inf) -> AlignedTemperature:
-        """Return what losses take in place of a number, the same in every epoch."""
-        return self
 
 
 def read_schedules(
@@ -113,7 +121,7 @@ def read_schedules(
             linear, ``to`` the field's own value, ``from`` the value without effect (for a
             constant: ``to``, for the temperature: its own), and ``epochs`` all of training. A
             field without any of them is not scheduled. A temperature of the kind alignment has
-            ``factor`` and ``reference`` instead; see :class:`AlignedTemperature`.
+            ``factor`` and ``reference`` instead; see :class:`Alignment`.
         values: field to its own value.
         max_epochs: length of training, None where the number of steps may end it earlier.
 
@@ -245,6 +253,12 @@ class MarginSettings:
             _refuse_changed("negatives", negatives, ("tau_plus",), reader)
         if negatives.kind != "hard":
             _refuse_changed("negatives", negatives, ("beta",), "kind=hard")
+
+    @property
+    def alignment(self) -> Alignment | None:
+        """How the temperature follows the positives, or None if it does not."""
+        schedule = self.schedules.get("temperature")
+        return schedule if isinstance(schedule, Alignment) else None
 
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""

@@ -55,8 +55,9 @@ class SimCLRMargin(MarginMethod, SimCLR):
 
     def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
         """Return the contrastive loss of all views with the settings of this step."""
+        temperature = self.temperature_by_indexes(z, indexes)
         return simclr_margin_loss_func(
-            z, indexes, self.temperature, self.margins, **self.negatives.weights
+            z, indexes, temperature, self.margins, **self.negatives.weights
         )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

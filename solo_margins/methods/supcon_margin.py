@@ -38,6 +38,8 @@ class SupConMargin(MarginMethod, SupCon):
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = BaseMethod.training_step(self, batch, batch_idx)
         labels = batch[-1].repeat(self.num_crops)
-        loss = simclr_margin_loss_func(torch.cat(out["z"]), labels, self.temperature, self.margins)
+        z = torch.cat(out["z"])
+        temperature = self.temperature_by_indexes(z, labels)
+        loss = simclr_margin_loss_func(z, labels, temperature, self.margins)
         self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

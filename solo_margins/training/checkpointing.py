@@ -241,7 +241,7 @@ class CompleteCheckpointIO(TorchCheckpointIO):
 
 
 class RunCheckpointer(pl.Callback):
-    """Saves a run in a folder of its own.
+    """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
 
     A checkpoint is written completely or not at all, on every rank at once; the one before it is
     kept aside until the next. A resumed run goes on in its folder.
@@ -251,7 +251,7 @@ class RunCheckpointer(pl.Callback):
     """
 
     def __init__(self, cfg: DictConfig) -> None:
-        super().__init__()
+        pl.Callback.__init__(self)
         self.cfg = cfg
         # The run's folder, known when fitting starts.
         self.path: Any = None

@@ -128,9 +128,9 @@ def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, of_method: list[st
         # It is spelt correctly, but belongs into another group.
         exact = [full for full in alike if full.rpartition(".")[2] == name]
         return f"{place} has no setting {name!r}; did you mean {' or '.join(exact)}?"
-    near = nearest(name, list(known))
-    if near is None and group:
+    if group:
         return unknown_setting(place, name, list(known))
+    near = nearest(name, list(known))
     if near is None:
         last = nearest(name, [full.rpartition(".")[2] for full in alike])
         near = next((full for full in alike if full.rpartition(".")[2] == last), None)

@@ -1,5 +1,7 @@
 """Pretraining as a function of a configuration: it is checked once, then built, then fitted."""
 
+from typing import Any
+
 import lightning.pytorch as pl
 from omegaconf import DictConfig
 from solo.args.pretrain import parse_cfg
@@ -67,6 +69,6 @@ def parsed_pretraining(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def build_method(cfg: DictConfig) -> pl.LightningModule:
+def build_method(cfg: DictConfig) -> Any:
     """Return the method of a parsed configuration: a class of ``solo_margins/methods``."""
     return in_memory_format(method_class(cfg.method)(cfg), cfg)

@@ -15,7 +15,6 @@ from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.dali import (
     DALIBatches,
     classifier_crops,
-    device_of,
     explanation,
     is_from_dali,
     views,
@@ -131,45 +130,48 @@ def test_a_classifier_sees_crops_of_its_spec(loader, tmp_path):
     torch.testing.assert_close(images[0, :, :, -1], torch.full((3, 8), -2.0))
 
 
-def test_what_dali_cannot_do_is_refused_at_once(view, tmp_path):
+def test_an_animated_image_is_refused_at_once(tmp_path):
     animated = tmp_path / "animated.GIF"
     Image.new("RGB", (20, 20)).save(animated)
-    with pytest.raises(UnreadableImage, match=r"animated\.GIF is not an image that DALI can read"):
+    with pytest.raises(UnreadableImage, match=r"animated\.GIF"):
         DALIBatches([(str(animated), 0)], lambda: classifier_crops(GREY), 1, 1, 0, "cpu", False)
-    cfg = OmegaConf.create({"augmentations": [view()], "data": {"dataset": "custom"}})
-    cfg.dali = {"device": "cpu"}
-    cfg.augmentations[0].equalization.prob = 0.1
-    with pytest.raises(ValueError, match=r"augmentations\.0\.equalization is not available"):
-        views(cfg)
-    cfg.dali.device = "tpu"
-    with pytest.raises(ValueError, match=r"dali\.device must be one of gpu, cpu, got 'tpu'"):
-        device_of(cfg)
-    cfg.dali.device = "gpu"
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"needs a CUDA device, and there is none"):
-            device_of(cfg)
-
-
-@pytest.mark.skipif(form() != "pypi", reason="solo-learn's repository resizes without cropping")
-def test_the_release_has_no_views_without_crops(view):
-    cfg = OmegaConf.create(view(rrc={"enabled": False}))
-    with pytest.raises(NotImplementedError, match=r"rrc\.enabled=False is not offered by DALI"):
-        build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("truncated.jpg", "cannot decode"), ("empty.jpg", "cannot open")]
+    ("dali_device", "equalization", "named"),
+    [
+        ("cpu", 0.1, r"augmentations\.0\.equalization"),
+        ("tpu", 0.0, r"dali\.device must be"),
+        pytest.param(
+            *("gpu", 0.0, r"dali\.device=gpu"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+    ],
 )
-def test_an_error_names_the_image_that_dali_cannot_read(image_folder, tmp_path, name, reason):
+def test_what_dali_cannot_do_is_refused(view, dali_device, equalization, named):
+    augmentations = [view(equalization={"prob": equalization})]
+    cfg = {"augmentations": augmentations, "data": {"dataset": "custom"}}
+    with pytest.raises(ValueError, match=named):
+        views(OmegaConf.create({**cfg, "dali": {"device": dali_device}}))
+
+
+# solo-learn's repository resizes without cropping.
+if form() == "pypi":
+
+    def test_the_release_has_no_views_without_crops(view):
+        cfg = OmegaConf.create(view(rrc={"enabled": False}))
+        with pytest.raises(NotImplementedError, match=r"rrc\.enabled"):
+            build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
+
+
+@pytest.mark.parametrize("name", ["truncated.jpg", "empty.jpg"])
+def test_an_error_names_the_image_that_dali_cannot_read(image_folder, tmp_path, name):
     images = damaged_images.copied(image_folder, tmp_path / "Bilder mit Umlaut ü")
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[-1], name)
     samples = labelled_files(images / "train")
     batches = DALIBatches(samples, lambda: classifier_crops(GREY), 37, 1, 1, "cpu", False)
     with pytest.raises(ValueError) as caught:
         list(batches)
-    sentence = str(caught.value)
-    assert sentence.startswith(f"DALI {reason}")
-    assert str(bad) in sentence
-    assert "\n" not in sentence
+    assert str(bad) in str(caught.value)
     assert not is_from_dali(RuntimeError("another"))
     assert explanation(RuntimeError("Critical error in pipeline: out of memory"), []) is None

@@ -3,10 +3,10 @@
 import importlib.util
 import shutil
 
-import damaged_images
 import lightning.pytorch as pl
 import pytest
 import torch
+from omegaconf import OmegaConf
 from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 from torch.utils.data import DataLoader
 
@@ -99,13 +99,6 @@ def test_a_fraction_of_the_images_is_fixed_and_stratified(config):
     assert kept[0] == kept[1]
 
 
-def test_a_fraction_of_torchvisions_files(stored, named_config, offline):
-    cfg = parsed(named_config("cifar10", stored("cifar10", "files")))
-    cfg.data.fraction = 0.5
-    cfg.optimizer.batch_size = 5
-    assert sorted(labels_of(RunData(cfg, pretraining=True))) == list(range(10))
-
-
 def test_images_without_class_folders_have_no_label(config, image_folder):
     cfg = config(
         *("mocov3", f"data.train_path={image_folder / 'flat'}"),
@@ -143,46 +136,36 @@ def test_auto_augment_augments_training_images_alone(linear_config):
 
 def test_few_labels_follow_the_seed(linear_config):
     kept = [
-        classifier_images(linear_config("data.fraction=0.1", f"seed={seed}"))[0].indices
+        classifier_images(linear_config("data.fraction=0.01", f"seed={seed}"))[0].indices
         for seed in (1, 1, 2)
     ]
     assert kept[0] == kept[1] != kept[2]
     assert [index // 12 for index in kept[0]] == [0, 1, 2]
 
 
-def test_validation_without_a_class_keeps_the_labels(image_folder, tmp_path, config):
-    images = damaged_images.copied(image_folder, tmp_path / "images")
-    for path in (images / "val" / damaged_images.classes(images)[0].name).iterdir():
-        path.unlink()
-    folders = [f"data.{part}_path={images / part}" for part in ("train", "val")]
-    data = RunData(config("mocov3", *folders), pretraining=True)
-    assert set(data.validation.dataset.targets) == {1, 2}, "labels moved up"
-
-
 @pytest.mark.parametrize("pretraining", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"optimizer": {"batch_size": 64}}, r"batch_size=64 .* 36 training images"),
+        ({"optimizer": {"batch_size": 20}, "devices": [0, 1]}, r"batch_size=20 .* 36 .* 2 ranks"),
+        ({"data": {"train_path": "nowhere"}}, r"data\.train_path"),
+        ({"data": {"val_path": "nowhere"}}, r"data\.val_path"),
+        ({"data": {"train_path": None}}, r"data\.train_path"),
+        ({"data": {"format": "h5"}}, r"data\.format must be"),
+    ],
+)
 def test_mistakes_are_found_before_the_trainer_starts(
-    config, linear_config, tmp_path, image_folder, pretraining
+    config, linear_config, pretraining, changes, named
 ):
-    def make(*overrides, **changes):
-        cfg = config("mocov3", *overrides) if pretraining else linear_config(*overrides)
-        cfg.data.update(changes)
-        return RunData(cfg, pretraining)
+    cfg = config("mocov3") if pretraining else linear_config()
+    with pytest.raises(ValueError, match=named):
+        RunData(OmegaConf.merge(cfg, changes), pretraining)
 
-    with pytest.raises(ValueError, match=r"batch_size=64 exceeds the 36 training images"):
-        make("optimizer.batch_size=64")
-    with pytest.raises(ValueError, match=r"batch_size=20 exceeds the 36 .* which 2 ranks share"):
-        make("optimizer.batch_size=20", "devices=[0,1]")
-    with pytest.raises(ValueError, match=r"data\.train_path=.* is not an existing folder"):
-        make(train_path=str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"data\.val_path=.* is not an existing folder"):
-        make(val_path=str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"data\.train_path has no value"):
-        make(train_path=None)
-    with pytest.raises(ValueError, match=r"data\.format must be one of .*got 'h5'"):
-        make(format="h5")
-    if not pretraining:
-        with pytest.raises(ValueError, match=r"data\.val_path has no value"):
-            make(val_path=None)
+
+def test_a_classifier_needs_validation_images(linear_config):
+    with pytest.raises(ValueError, match=r"data\.val_path"):
+        RunData(linear_config("data.val_path=null"), pretraining=False)
 
 
 def test_configurations_of_others_let_torchvision_download(stored, raw_config, monkeypatch):
@@ -223,7 +206,9 @@ class Recorder(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-@pytest.mark.parametrize("overrides", [(), pytest.param(DALI, marks=needs_dali)])
+@pytest.mark.parametrize(
+    "overrides", [(), ("data.format=tensors",), pytest.param(DALI, marks=needs_dali)]
+)
 @pytest.mark.parametrize("validates", [True, False])
 def test_a_trainer_takes_new_batches_in_every_epoch(config, trainer, overrides, validates):
     changes = () if validates else ("data.val_path=null",)

@@ -12,7 +12,6 @@ from solo_margins.data.image_spec import (
     SOLO_LEARNS_OWN,
     all_views,
     classifier_spec,
-    complete_image_spec,
     image_spec,
 )
 from solo_margins.data.image_statistics import STATISTICS
@@ -79,17 +78,6 @@ def test_solo_learns_own_transforms_are_reproduced(dataset):
         expected = their(image)
         torch.manual_seed(3)
         assert torch.equal(our(image), expected)
-
-
-def test_a_linear_configuration_is_completed_by_its_data_set(linear_config, image_folder):
-    cfg = linear("cifar100", "cifar100")
-    complete_image_spec(cfg)
-    spec = classifier_spec(cfg)
-    assert (spec.size, (spec.mean, spec.std)) == (32, STATISTICS["cifar100"])
-    of_pretraining = linear("cifar100", "cifar100", crop_size=16, mean=[0.5] * 3)
-    complete_image_spec(of_pretraining)
-    assert image_spec(of_pretraining).size == 16
-    assert image_spec(of_pretraining).mean == (0.5, 0.5, 0.5)
 
 
 def test_auto_augment_follows_size_and_statistics(config):

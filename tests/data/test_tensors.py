@@ -79,8 +79,7 @@ def test_unchanged_images_are_decoded_once(cache, images, monkeypatch):
     assert not anew.bytes_of(torch.tensor([0])).any()
 
 
-@pytest.mark.parametrize("is_renamed", [False, True])
-def test_images_of_equal_size_and_time_are_decoded_anew(cache, images, tmp_path, is_renamed):
+def test_images_of_equal_size_and_time_are_decoded_anew(cache, images, tmp_path):
     file = damaged_images.classes(images)[0] / "00.bmp"
     Image.new("RGB", (9, 8), (1, 2, 3)).save(file)
     [index] = [i for i, (name, _) in enumerate(files_in(images).samples) if name == str(file)]
@@ -89,11 +88,8 @@ def test_images_of_equal_size_and_time_are_decoded_anew(cache, images, tmp_path,
     other = tmp_path / "other.bmp"
     Image.new("RGB", (9, 8), (7, 8, 9)).save(other)
     os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
-    if is_renamed:
-        other.replace(file)
-    else:
-        # Keeps the time, as unpacking an archive does.
-        shutil.copy2(other, file)
+    # Keeps the time, as unpacking an archive does.
+    shutil.copy2(other, file)
     after = file.stat()
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     decoded = tensors.load(files_in(images)).bytes_of(torch.tensor([index]))
@@ -204,8 +200,6 @@ def test_the_folder_of_another_machine_stays_while_it_is_written(
     process.wait()
     signature = unfinished / WRITER
     signature.write_text(json.dumps({**json.loads(signature.read_text()), key: "another"}))
-    tensors.load(files_in(image_folder))
-    assert unfinished.is_dir()
     age(unfinished, days=100)
     os.utime(unfinished / "pixels", (time.time() - 6 * DAY,) * 2)
     tensors.load(files_in(image_folder))
@@ -215,32 +209,25 @@ def test_the_folder_of_another_machine_stays_while_it_is_written(
     assert not unfinished.exists()
 
 
-def test_a_process_that_got_the_number_of_a_dead_one_is_not_it(cache, image_folder):
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_other_unfinished_folders(cache, image_folder, is_signed):
     tensors.load(files_in(image_folder))
     [complete] = decoded_folders(cache)
     unfinished = complete.with_name(".unfinished-1")
     unfinished.mkdir()
-    sign(unfinished)
+    if is_signed:
+        sign(unfinished)
     remove_abandoned(unfinished.parent)
-    assert unfinished.is_dir(), "this process lives"
-    signature = json.loads((unfinished / WRITER).read_text())
-    (unfinished / WRITER).write_text(json.dumps({**signature, "started": "1"}))
+    assert unfinished.is_dir(), "this process lives, or one that we do not know"
+    if is_signed:
+        # Of a dead process, whose number this one got.
+        signature = json.loads((unfinished / WRITER).read_text())
+        (unfinished / WRITER).write_text(json.dumps({**signature, "started": "1"}))
+    else:
+        age(unfinished, days=8)
+    age(complete, days=100)
     remove_abandoned(unfinished.parent)
     assert not unfinished.exists()
-    assert complete.is_dir()
-
-
-def test_a_folder_without_a_signature_is_removed_by_its_age(cache, image_folder):
-    tensors.load(files_in(image_folder))
-    [complete] = decoded_folders(cache)
-    unsigned = complete.with_name(".unfinished-2")
-    unsigned.mkdir()
-    tensors.load(files_in(image_folder))
-    assert unsigned.is_dir()
-    age(unsigned, days=8)
-    age(complete, days=100)
-    tensors.load(files_in(image_folder))
-    assert not unsigned.exists()
     assert complete.is_dir()
 
 
@@ -250,33 +237,39 @@ def age(folder, days):
         os.utime(path, (time.time() - days * DAY,) * 2)
 
 
-def test_damage_is_told_in_one_sentence(cache, images, monkeypatch):
+def test_an_unreadable_image_is_named_or_skipped_in_every_run(cache, images):
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[1], "truncated.jpg")
-    with pytest.raises(UnreadableImage, match=r"truncated\.jpg cannot be read"):
+    with pytest.raises(UnreadableImage, match=r"truncated\.jpg"):
         tensors.load(files_in(images))
-    files = files_in(images, on_error="skip")
-    assert len(tensors.load(files)) == len(files)
-    # A later run, which decodes nothing, tells of them as well.
-    later = tensors.load(files_in(images, on_error="skip"))
-    assert folders.skipped_files([later])[0] == [str(bad)]
+    for _ in range(2):  # the second decodes nothing
+        decoded = tensors.load(files_in(images, on_error="skip"))
+        assert folders.skipped_files([decoded])[0] == [str(bad)]
+
+
+@pytest.mark.parametrize("name", ["pixels", "labels.npy"])
+def test_files_that_a_crash_cut_off_are_decoded_anew(cache, images, name):
+    tensors.load(files_in(images))
     [folder] = decoded_folders(cache)
-    for name in ("pixels", "labels.npy"):
-        os.truncate(folder / name, 0)
-        # As after a crash of the machine: they are decoded anew.
-        assert len(tensors.load(files_in(images, on_error="skip"))) == 37
-    bad.unlink()
-    huge = bad.with_name("huge.png")
-    Image.new("RGB", (513, 20)).save(huge)
-    with pytest.raises(ValueError, match=r"up to 512 pixels a side, but one has 513 × 20"):
+    os.truncate(folder / name, 0)
+    assert len(tensors.load(files_in(images))) == 36
+
+
+def test_large_images_are_refused(cache, images):
+    Image.new("RGB", (513, 20)).save(damaged_images.classes(images)[0] / "huge.png")
+    with pytest.raises(ValueError, match="513 × 20"):
         tensors.load(files_in(images))
-    huge.unlink()
+
+
+def test_a_cache_that_cannot_be_written_is_refused(images, monkeypatch):
     (images / "a file").touch()
-    with monkeypatch.context() as patch:
-        patch.setenv("SOLO_MARGINS_CACHE", str(images / "a file"))
-        with pytest.raises(ValueError, match=r"cannot be written to .*a file.*SOLO_MARGINS_CACHE"):
-            tensors.load(files_in(images))
+    monkeypatch.setenv("SOLO_MARGINS_CACHE", str(images / "a file"))
+    with pytest.raises(ValueError, match="SOLO_MARGINS_CACHE"):
+        tensors.load(files_in(images))
+
+
+def test_images_that_do_not_fit_the_memory_are_refused(cache, images, monkeypatch):
     monkeypatch.setattr(files_module, "free_memory", lambda: 100_000)
-    with pytest.raises(ValueError, match=r"Decoded images need 0\.0 GB, but 0\.0 GB of memory"):
+    with pytest.raises(ValueError, match="of memory"):
         tensors.load(files_in(images))
 
 
@@ -284,7 +277,7 @@ def test_kornia_is_asked_for_by_name(image_folder):
     _, told = load_in_a_process(
         image_folder, "import sys; sys.modules['kornia'] = None"
     ).communicate(timeout=200)
-    assert "ImportError: data.format=tensors needs kornia, which is not installed" in told
+    assert "ImportError: data.format=tensors needs kornia" in told
 
 
 @pytest.mark.parametrize("name", ["cifar10", "stl10"])
@@ -299,17 +292,6 @@ def test_torchvisions_files_become_the_same_bytes(cache, name, stored, named_con
         batches.append((sorted(data.train.dataset.targets.tolist()), pixels.sum((1, 2, 3))))
     assert batches[0][0] == batches[1][0]
     assert torch.equal(batches[0][1].sort().values, batches[1][1].sort().values)
-
-
-def test_a_batch_has_indexes_views_and_labels(cache, config):
-    data = RunData(config("simclr", TENSORS), pretraining=True)
-    batches = list(data.train)
-    assert len(batches) == len(data.train) == 4
-    for indexes, views, targets in batches:
-        assert [view.shape for view in views] == [(8, 3, 16, 16)] * 2
-        assert targets.tolist() == (indexes // 12).tolist()
-    by_pil = RunData(config("simclr"), pretraining=True)
-    assert [batch[0].tolist() for batch in by_pil.train] == [b[0].tolist() for b in batches]
 
 
 def test_a_classifier_is_trained_on_crops_and_validated_on_the_centre(

@@ -1,4 +1,4 @@
-"""The lens in real runs, of our methods and of the host's."""
+"""The lens in real runs of every margin method."""
 
 import csv
 import json
@@ -15,16 +15,9 @@ from solo_margins import training
 from solo_margins.cli import TrainingStopped
 from solo_margins.lens import Lens, records
 from solo_margins.lens.runs import load_runs
-from solo_margins.versions import form
 
 ANGLES = {"positive_angle", "negative_angle", "pull", "effective_scale"}
-WITHOUT_NEGATIVES = {"byol", "simsiam", "nnsiam", "nnbyol", "wmse"}
-
-
-def pytest_generate_tests(metafunc):
-    if "any_method" in metafunc.fixturenames:
-        both = [name for ours, (parent, _) in PARENTS.items() for name in (ours, parent)]
-        metafunc.parametrize("any_method", both)
+WITHOUT_NEGATIVES = ("byol_curv", "simsiam_curv", "nnsiam_curv", "nnbyol_curv", "wmse_curv")
 
 
 @pytest.fixture
@@ -32,7 +25,8 @@ def fitted(raw_config, loaders, trainer, tmp_path):
     """Train a method for some steps and return it, with what the lens saw."""
 
     def run(method, *overrides, is_watched=True, **options):
-        cfg = parse_pretrain_cfg(raw_config(method, "max_epochs=1", *overrides))
+        overrides = ("max_epochs=1", *needs(method), *overrides)
+        cfg = parse_pretrain_cfg(raw_config(method, *overrides))
         pl.seed_everything(3)
         model = METHODS[method](cfg)
         folder = tmp_path / f"lens-{method}"
@@ -44,47 +38,34 @@ def fitted(raw_config, loaders, trainer, tmp_path):
     return run
 
 
-def overrides_of(method):
-    if method in PARENTS:
-        return needs(method)
-    ours = next(ours for ours, (parent, _) in PARENTS.items() if parent == method)
-    return needs(ours)
-
-
-def test_every_method_is_seen_and_none_is_changed(fitted, any_method):
-    settings = overrides_of(any_method)
-    watched, run = fitted(any_method, *settings)
-    alone, _ = fitted(any_method, *settings, is_watched=False)
+@pytest.mark.parametrize("method", PARENTS)
+def test_every_method_is_seen_and_none_is_changed(fitted, method):
+    watched, run = fitted(method)
+    alone, _ = fitted(method, is_watched=False)
     for key, value in alone.state_dict().items():
         assert torch.equal(value, watched.state_dict()[key]), key
     assert len(run.observations) >= 3
-    seen = run.observations[-1]
-    assert {"effective_rank", "uniformity"} <= seen.scalars.keys()
-    if any_method == "deepclusterv2":
-        return  # its loss is a cross-entropy of solo-learn's own
-    assert seen.scalars.keys() >= ANGLES
-    assert seen.scalars["effective_scale"] == pytest.approx(1.0)
-    parent = PARENTS.get(any_method, (any_method,))[0]
+    seen = run.observations[-1].scalars
+    assert seen.keys() >= ANGLES | {"effective_rank", "uniformity"}
+    assert seen["effective_scale"] == pytest.approx(1.0)
     for name in ("q", "push", "temperature"):
-        assert (name in seen.scalars) == (parent not in WITHOUT_NEGATIVES)
-    assert all(math.isfinite(value) for value in seen.scalars.values())
+        assert (name in seen) == (method not in WITHOUT_NEGATIVES)
+    assert all(math.isfinite(value) for value in seen.values())
 
 
 @pytest.mark.parametrize(
     ("method", "column", "factor"),
     [
-        ("simclr", "train_nce_loss_step", 1.0),
-        # MoCo v3 and NNCLR add two directions up, MoCo v3 with its factor 2τ.
-        ("mocov3", "train_contrastive_loss_step", 2 * 2 * 0.2),
-        ("nnclr", "train_nnclr_loss_step", 1.0),
+        ("simclr_margin", "train_nce_loss_step", 1.0),
+        # MoCo v3 adds two directions up, with its factor 2τ.
+        ("mocov3_margin", "train_contrastive_loss_step", 2 * 2 * 0.2),
     ],
 )
 def test_the_loss_that_is_shown_is_the_one_that_is_trained(
     fitted, method, column, factor, tmp_path
 ):
-    """Of the host's own loss, beside which the lens calls ours."""
     logger = pl.loggers.CSVLogger(tmp_path, name="", version="")
-    _, run = fitted(method, *overrides_of(method), logger=logger, log_every_n_steps=1)
+    _, run = fitted(method, logger=logger, log_every_n_steps=1)
     logger.save()
     with open(tmp_path / "metrics.csv") as file:
         logged = [float(row[column]) for row in csv.DictReader(file) if row.get(column)]
@@ -92,10 +73,11 @@ def test_the_loss_that_is_shown_is_the_one_that_is_trained(
     assert logged == pytest.approx(shown, rel=1e-4)
 
 
-def test_margins_of_each_step_are_kept(fitted):
+def test_margins_and_temperature_of_each_step_are_kept(fitted):
     _, run = fitted(
         "mocov3_margin",
         "method_kwargs.schedules.positive_scale={kind: linear, from: 1, to: 4, epochs: 1}",
+        "method_kwargs.temperature=0.35",
         "max_epochs=2",
         precision="bf16-mixed",
     )
@@ -103,13 +85,9 @@ def test_margins_of_each_step_are_kept(fitted):
     assert scales == pytest.approx([1.0, 2.0, 3.0, 4.0, 4.0, 4.0])
     shown = [seen.scalars["effective_scale"] for seen in run.observations]
     assert shown == pytest.approx(scales)
+    assert run.observations[0].scalars["temperature"] == pytest.approx(0.35)
     assert run.header["settings"]["method"] == "mocov3_margin"
     assert run.header["versions"]["torch"]
-
-
-def test_temperature_of_each_step_is_kept(fitted):
-    _, run = fitted("simclr_margin", "method_kwargs.temperature=0.35")
-    assert [seen.scalars["temperature"] for seen in run.observations] == pytest.approx([0.35] * 3)
 
 
 RAMP = "method_kwargs.schedules.polarization_weight={kind: linear, from: 0, to: 4, epochs: 1}"
@@ -136,20 +114,12 @@ def test_batches_of_one_step_are_looked_at_once(fitted):
     assert [seen.step for seen in run.observations] == [0, 1]
 
 
-@pytest.mark.skipif(form() != "main", reason="the release is adapted for three methods")
-def test_a_method_without_cosines_is_measured_as_far_as_possible(fitted, caplog):
-    _, run = fitted("barlow_twins", "method_kwargs.lamb=0.005", "method_kwargs.scale_loss=0.02")
-    assert caplog.text.count("no loss of solo_margins was called") == 1
-    assert "effective_rank" in run.observations[0].scalars
-    assert "positive_angle" not in run.observations[0].scalars
-
-
-def test_solo_learns_own_methods_bring_it_to_any_trainer(config, loaders, trainer):
-    for settings, expected in ((["lens.enabled=true"], 1), (["lens={mine: 3}"], 0)):
-        cfg = config("simclr", *settings)
-        fit = trainer(cfg, max_epochs=1, limit_train_batches=1, limit_val_batches=0)
-        fit.fit(METHODS["simclr"](cfg), *loaders(cfg))
-        assert sum(isinstance(callback, Lens) for callback in fit.callbacks) == expected
+@pytest.mark.parametrize(("is_enabled", "expected"), [(True, 1), (False, 0)])
+def test_a_setting_brings_it_to_any_trainer(config, loaders, trainer, is_enabled, expected):
+    cfg = config("simclr_margin", f"lens.enabled={is_enabled}")
+    fit = trainer(cfg, max_epochs=1, limit_train_batches=1, limit_val_batches=0)
+    fit.fit(METHODS["simclr_margin"](cfg), *loaders(cfg))
+    assert sum(isinstance(callback, Lens) for callback in fit.callbacks) == expected
 
 
 # ------------------------------------------------------------------------ in a run
@@ -159,9 +129,9 @@ def test_solo_learns_own_methods_bring_it_to_any_trainer(config, loaders, traine
 def settings(raw_config):
     """A configuration with the lens on."""
 
-    def make(*overrides, method="mocov3_margin"):
+    def make(*overrides):
         cfg = raw_config(
-            method,
+            "mocov3_margin",
             "scheduler.warmup_epochs=0",
             "enable_progress_bar=false",
             "enable_model_summary=false",
@@ -174,13 +144,13 @@ def settings(raw_config):
     return make
 
 
-def test_it_is_on_by_a_setting_and_says_what_it_cost(settings, capsys):
+def test_a_run_is_observed_and_says_what_it_cost(settings, capsys):
     done = training.pretrain(settings())
     run = records.read(done.folder)
     # 36 images in batches of 8, of which the last is incomplete: an epoch has 4 steps.
     assert [seen.step for seen in run.observations] == [0, 4]
     assert run.header["every"] == 4
-    assert "Lens: 2 observations, one every 4 steps, took" in capsys.readouterr().out
+    assert "Lens: 2 observations" in capsys.readouterr().out
     assert run.cost["observations"] == 2
     assert 0 < run.cost["seconds"] < run.cost["training_seconds"]
     logged = (done.folder / "logs" / "version_0" / "metrics.csv").read_text()
@@ -214,7 +184,6 @@ def test_a_resumed_run_continues_its_file(settings):
 COLLAPSING = [
     "lens.every=1",
     "max_epochs=6",
-    "scheduler.warmup_epochs=0",
     # Nothing is learnt, and the views have nothing in common but noise.
     "optimizer.lr=0",
     "optimizer.classifier_lr=0",
@@ -229,32 +198,27 @@ def test_a_collapse_warns(settings):
 
 
 def test_a_collapse_stops_where_that_is_wanted(settings):
-    with pytest.raises(TrainingStopped, match=r"Stopped at step \d+ by lens.on_collapse=stop") as e:
+    with pytest.raises(TrainingStopped, match=r"lens\.on_collapse=stop"):
         training.pretrain(settings(*COLLAPSING, "lens.on_collapse=stop"))
-    assert ".ckpt" in str(e.value)
 
 
 def test_tensorboard_gets_numbers_and_histograms(settings):
-    event_accumulator = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator"
-    )
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     done = training.pretrain(settings("loggers.tensorboard=true"))
     # All histograms: by default it keeps any one of them.
-    events = event_accumulator.EventAccumulator(
-        str(done.folder / "logs" / "tensorboard"),
-        size_guidance={event_accumulator.HISTOGRAMS: 0},
+    logged = events.EventAccumulator(
+        str(done.folder / "logs" / "tensorboard"), size_guidance={events.HISTOGRAMS: 0}
     )
-    events.Reload()
-    tags = events.Tags()
+    logged.Reload()
+    tags = logged.Tags()
     assert "lens/effective_rank" in tags["scalars"]
     assert {"lens/positive_angle", "lens/q", "lens/distance"} <= set(tags["histograms"])
     seen = records.read(done.folder).observations[0].histograms["q"]
-    shown = events.Histograms("lens/q")[0].histogram_value
+    shown = logged.Histograms("lens/q")[0].histogram_value
     assert shown.num == sum(shown.bucket) == sum(seen.counts)
-    assert max(shown.bucket) == max(seen.counts)
 
 
-def test_wandb_gets_them_too(settings, monkeypatch, tmp_path):
+def test_wandb_gets_them_too(settings, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     offline = ["wandb.enabled=true", "wandb.offline=true", "wandb.project=p", "wandb.entity=null"]

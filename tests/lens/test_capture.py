@@ -1,81 +1,60 @@
-"""What is captured of a step, and that nothing of the method stays changed."""
-
-import sys
+"""What is captured of a step."""
 
 import pytest
 import torch
-from solo.methods import METHODS
 from torch import nn
 
 from solo_margins.lens.capture import capture
-from solo_margins.versions import form
+from solo_margins.losses import mocov3_margin_loss_func
 
 
-def vectors(rows=6):
-    return torch.randn(rows, 4, generator=torch.Generator().manual_seed(rows))
+class Model(nn.Module):
+    """A student and a teacher, which share a backbone."""
 
-
-class Inherited(METHODS["byol"]):
-    """A method of a user's, in a module of its own."""
-
-
-@pytest.fixture
-def byol(config):
-    return Inherited(config("byol"))
-
-
-def test_a_loss_of_the_host_reports_what_it_compares(byol):
-    source = sys.modules[METHODS["byol"].__module__]
-    loss = source.byol_loss_func
-    p, z = vectors().requires_grad_(), vectors(6)
-    how = {"simplified": False} if form() == "main" else {}
-    with capture(byol) as captured:
-        value = source.byol_loss_func(p, z, **how)
-    assert source.byol_loss_func is loss, "restored"
-    torch.testing.assert_close(value, loss(p, z))
-    [seen] = captured.compared
-    torch.testing.assert_close(seen.rows, nn.functional.normalize(p.detach(), dim=1))
-
-
-def test_the_host_is_restored_after_an_error(byol):
-    source = sys.modules[METHODS["byol"].__module__]
-    before = dict(vars(source))
-
-    def fail():
-        with capture(byol):
-            assert source.byol_loss_func is not before["byol_loss_func"]
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert dict(vars(source)) == before
-    assert not byol.backbone._forward_hooks
-    assert not byol.projector._forward_hooks
-
-
-def simclr_loss_func(first, second, strength):
-    """A user's loss that has the name of the host's, but other arguments."""
-    return (first * second).sum() * strength
-
-
-class Own(nn.Module):
     def __init__(self):
         super().__init__()
-        self.backbone = nn.Linear(4, 3)
+        self.backbone, self.projector = nn.Linear(4, 3), nn.Linear(3, 2)
 
     def step(self, x):
-        features = self.backbone(x)
+        query = self.projector(self.backbone(x))
         with torch.no_grad():
-            self.backbone(x)
-        return simclr_loss_func(features, features, strength=2.0)
+            key = self.projector(self.backbone(x + 1))
+        return mocov3_margin_loss_func(query, key)
 
 
-def test_another_loss_of_the_same_name_is_left_alone():
-    module, x = Own(), vectors()
-    with capture(module) as captured:
-        value = module.step(x)
-    torch.testing.assert_close(value, module.step(x))
-    assert captured.compared == []
-    [features] = captured.features  # without those that were made without gradients
-    torch.testing.assert_close(features, module.backbone(x))
+def test_features_projections_and_what_losses_compare(device):
+    model, x = Model().to(device), torch.randn(6, 4, device=device)
+    with capture(model) as captured:
+        value = model.step(x)
+    torch.testing.assert_close(value, model.step(x))
+    # Without those of the teacher, which were made without gradients.
+    [features], [projections], [compared] = (
+        captured.features,
+        captured.projections,
+        captured.compared,
+    )
+    torch.testing.assert_close(features, model.backbone(x))
+    torch.testing.assert_close(projections, model.projector(features))
+    torch.testing.assert_close(compared.rows, nn.functional.normalize(projections, dim=1))
     assert not features.requires_grad
+    assert not compared.rows.requires_grad
+
+
+def test_the_parts_of_a_model_can_be_told():
+    encoder, head = nn.Linear(4, 3), nn.Linear(3, 2)
+    model = nn.Sequential(encoder, head)
+    with capture(model) as captured:
+        model(torch.randn(6, 4))
+    assert (captured.features, captured.projections) == ([], [])
+    with capture(model, encoder, head) as captured:
+        model(torch.randn(6, 4))
+    parts = captured.features + captured.projections
+    assert [part.shape[1] for part in parts] == [3, 2]
+
+
+def test_an_error_leaves_no_hooks_behind():
+    model = Model()
+    with pytest.raises(ZeroDivisionError), capture(model):
+        raise ZeroDivisionError
+    assert not model.backbone._forward_hooks
+    assert not model.projector._forward_hooks

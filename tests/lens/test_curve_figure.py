@@ -1,13 +1,11 @@
-"""The figure of curves as a command: its settings, and what it says."""
+"""The figure of curves as a command: its settings, and what it draws."""
 
-import math
 import sys
 
 import pytest
 import torch
 
 from solo_margins.cli import run_cli
-from solo_margins.lens import curves
 from solo_margins.lens.__main__ import COMMANDS, main
 from solo_margins.losses import Margins
 
@@ -25,48 +23,36 @@ def test_settings_are_read(word):
 
 
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("argument", "named"),
     [
-        ("margins.scale=2", r"'margins.scale=2' is not key=value .*margins.angular, .*output\."),
-        ("angular=2", r"'angular=2' is not key=value"),
-        ("margins.angular", r"'margins.angular' is not key=value"),
-        ("margins.angular=x", r"^margins\.angular must be a number in \[0, π\], got 'x'"),
-        ("margins.attenuation=nan", r"^margins\.attenuation must be .* got 'nan'"),
-        ("margins.subtractive=inf", r"^margins\.subtractive must be a number >= 0, got inf"),
-        ("margins.attenuation_type=3", r"^margins\.attenuation_type must be one of I, II, got 3"),
-        ("temperature=0", r"^temperature must be a number > 0, got 0"),
-        ("q=1.5", r"^q must be a number in \[0, 1\], got 1\.5"),
-        ("degrees=-1", r"^degrees must be a number in \[0, 180\], got -1"),
-        ("degrees=", r"^degrees must be a number in \[0, 180\], got "),
-        ("output=a.jpg", r"^output must be a file that ends with \.png, \.pdf or \.svg"),
-        ("output=", r"^output must be a file that ends with"),
+        ("margins.scale=2", r"margins\.scale"),
+        ("angular=2", "angular"),
+        ("margins.angular", r"margins\.angular"),
+        ("margins.angular=x", r"^margins\.angular must be"),
+        ("margins.attenuation=nan", r"^margins\.attenuation must be"),
+        ("margins.subtractive=inf", r"^margins\.subtractive must be"),
+        ("margins.attenuation_type=3", r"^margins\.attenuation_type must be"),
+        ("temperature=0", r"^temperature must be"),
+        ("q=1.5", r"^q must be"),
+        ("degrees=-1", r"^degrees must be"),
+        ("degrees=", r"^degrees must be"),
+        ("output=a.jpg", r"^output must be"),
+        ("output=", r"^output must be"),
     ],
 )
-def test_mistakes_are_refused(argument, message):
-    with pytest.raises(ValueError, match=message) as caught:
+def test_mistakes_are_refused(argument, named):
+    with pytest.raises(ValueError, match=named):
         parse([argument])
-    assert "\n" not in str(caught.value)
 
 
-def test_families_hold_the_chosen_one():
-    margins = Margins(curvature=3.3, attenuation=0.4, positive_scale=2.0)
-    angle = curves.ANGLES
-    weights = figure.family(
+def test_a_family_holds_the_chosen_curve():
+    margins, angle = Margins(curvature=3.3), torch.tensor(1.0)
+    drawn = figure.family(
         margins, "curvature", figure.CURVATURES, lambda each: each.angle_weight(angle)
     )
-    labels = [look["label"] for _, look in weights]
-    assert len(labels) == len(figure.CURVATURES) + 1
-    assert labels[3:] == [
-        *("c = 1", "c = 1.5", "c = 2.5", "c = 3.3 (chosen)", "c = 5", "c = ∞, off")
-    ]
-    torch.testing.assert_close(weights[3][0], 2 * (1 - angle / math.pi))
-    q = curves.PROBABILITIES[:-1]
-    factors = figure.family(
-        margins, "attenuation", (0.0, 1.0), lambda each: each.attenuation_factor(1 - q)
-    )
-    labels = [look["label"] for _, look in factors]
-    assert labels == ["α = 0, off", "α = 0.4 (chosen)", "α = 1"]
-    torch.testing.assert_close(factors[1][0], 1 / (1 - 0.4 * q))
+    assert len(drawn) == len(figure.CURVATURES) + 1
+    [chosen] = [value for value, look in drawn if "chosen" in look["label"]]
+    assert chosen == margins.angle_weight(angle)
 
 
 def test_the_ends_of_the_range_are_drawn(tmp_path):
@@ -81,23 +67,15 @@ def test_the_program_says_which_commands_it_has(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         run_cli(main, arguments)
     assert ended.value.code == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("Choose from: curves, report, advise.")
-    assert all(f"Unknown command {argument!r}" in line for argument in arguments)
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert all(command in sentence for command in COMMANDS)
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
-def test_every_command_explains_itself(option, capsys):
-    main([option])
-    everything = capsys.readouterr().out
-    for command in COMMANDS:
-        main([command, option])
-        part = capsys.readouterr().out
-        assert part.startswith(f"python -m solo_margins.lens {command}")
-        assert part in everything
-        assert len([line for line in part.splitlines() if "-m solo_margins.lens" in line]) == 1
-        if command == "curves":
-            assert all(key.removeprefix("margins.") in part for key in figure.KEYS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, option, capsys):
+    main([command, option])
+    assert f"python -m solo_margins.lens {command}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -109,7 +87,5 @@ def test_a_missing_package_is_named(monkeypatch, command, module, package):
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=rf"{package}.* not installed") as refused:
+    with pytest.raises(ValueError, match=rf"{package}.* not installed"):
         main([command])
-    # As in the other messages: the package is not on PyPI.
-    assert '`pip install ".[lens]"` in the folder of solo-margins' in str(refused.value)

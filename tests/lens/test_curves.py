@@ -64,22 +64,6 @@ def close(found, expected):
 
 
 @pytest.mark.parametrize("margins", MARGINS, ids=repr)
-def test_gradients_follow_the_equations(margins):
-    spec = ContrastSpec(TAU, margins)
-    angle, q = curves.ANGLES[::10], curves.PROBABILITIES[::18]
-    by_angle = curves.positive_gradient(spec, angle, 0.3)
-    close(by_angle, [naive_gradient(x, 0.3, margins) for x in angle.tolist()])
-    by_probability = curves.positive_gradient(spec, radians(40.0), q)
-    inner = q.tolist()[1:-1]
-    close(by_probability[1:-1], [naive_gradient(math.radians(40), x, margins) for x in inner])
-    found = curves.positive_gradient(spec, angle.unsqueeze(0), q.unsqueeze(1))
-    assert found.shape == (11, 19)
-    assert torch.isfinite(found).all()
-    expected = naive_gradient(angle[1].item(), q[3].item(), margins)
-    assert found[3, 1].item() == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("margins", MARGINS, ids=repr)
 def test_factors_follow_equations_12_14_and_20(margins):
     spec = ContrastSpec(TAU, margins)
     probabilities = curves.PROBABILITIES[18:-1:18]
@@ -102,15 +86,6 @@ def test_factors_follow_equations_12_14_and_20(margins):
         assert found == pytest.approx(expected / math.sin(angle), abs=1e-9)
         plain = naive_gradient(angle, 0.3, Margins())
         assert whole == pytest.approx(naive_gradient(angle, 0.3, margins) / plain, rel=1e-9)
-
-
-def test_a_subtractive_margin_is_the_attenuation_of_equation_14():
-    alpha = 1 - math.exp(-0.3 / TAU)
-    q = curves.PROBABILITIES[:-1:18]
-    spec = ContrastSpec(TAU, Margins(subtractive=0.3))
-    found, _ = curves.probability_ratios(spec, radians(75.0), q)
-    close(found[1:], [1 / (1 - alpha * x) for x in q.tolist()][1:])
-    close(found[1:], Margins(attenuation=alpha).attenuation_factor(1.0 - q)[1:])
 
 
 def query_and_keys(angle, negative=1.9):

@@ -198,20 +198,14 @@ def test_corrected_negatives(loss_func, settings):
         torch.testing.assert_close(found[side], force.norm(dim=1))
 
 
-def test_together_they_are_the_gradient_of_the_loss():
-    """Where only rows get a gradient: the pull is against the push unless they are parallel."""
-    query, key = unit(vectors(9)).requires_grad_(), unit(vectors(9, seed=1))
-    margins = Margins(angular=0.2, positive_scale=3.0, curvature=1.5, attenuation=0.5)
-    with capture() as seen:
-        (9 * mocov3_margin_loss_func(query, key, 0.3, margins) / (2 * 0.3)).backward()
-    found = row_measures(seen[0], 9)
-    size = 0.3 * query.grad.norm(dim=1)
-    assert (size <= found["pull"] + found["push"] + 1e-9).all()
-    assert (size >= (found["pull"] - found["push"]).abs() - 1e-9).all()
-
-
 @pytest.mark.parametrize(
-    "margins", [Margins(), Margins(angular=0.3), Margins(positive_scale=4.0, curvature=2.0)]
+    "margins",
+    [
+        Margins(),
+        Margins(angular=0.3),
+        Margins(positive_scale=4.0, curvature=2.0),
+        Margins(curvature=0.3),  # leaves some positives a little, and silences none
+    ],
 )
 def test_pairs_without_negatives(margins):
     p, z = vectors(7), vectors(7, seed=1)
@@ -228,14 +222,3 @@ def test_pairs_without_negatives(margins):
     assert len(found["push"]) == 0
     assert len(found["negative_angle"]) == 42
     assert len(found["q"]) == len(found["chance_loss"]) == 0
-
-
-def test_several_may_look_and_get_no_gradient():
-    query, key = vectors(4).requires_grad_(), vectors(4, seed=1)
-    with capture() as outer:
-        mocov3_margin_loss_func(query, key)
-        with capture() as inner:
-            mocov3_margin_loss_func(query, key)
-    mocov3_margin_loss_func(query, key)
-    assert (len(outer), len(inner)) == (2, 1)
-    assert not any(one.rows.requires_grad for one in outer)

@@ -2,19 +2,16 @@
 
 import logging
 import math
-import re
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from documented import ROOT
 from processes import run_processes
 from recorded_loops import collapsing_rank
 from report_pages import lens_report
 from torch import nn
 
 from solo_margins.lens import Lens, records
-from solo_margins.lens.capture import capture
 from solo_margins.lens.health import advise
 from solo_margins.lens.runs import load_runs
 from solo_margins.losses import MarginNTXentLoss, Margins
@@ -36,8 +33,9 @@ class Model(nn.Module):
 
 
 def loss_of(model):
-    images = torch.randn(16, 8)
-    return CRITERION(model(images), model(images + 0.1 * torch.randn(16, 8)))
+    device = next(model.parameters()).device
+    images, noise = torch.randn(2, 16, 8, device=device)
+    return CRITERION(model(images), model(images + 0.1 * noise))
 
 
 def trained(lens, steps, model=None, **told):
@@ -48,13 +46,12 @@ def trained(lens, steps, model=None, **told):
             loss_of(model).backward()
 
 
-def test_a_loop_is_observed_and_says_what_it_cost(tmp_path, capsys):
+def test_a_loop_is_observed_and_says_what_it_cost(tmp_path, capsys, device):
     lens = Lens(folder=tmp_path / "mine", every=3)
-    trained(lens, 7)
+    trained(lens, 7, Model().to(device))
     assert lens.last.step == 6
     lens.finish()
-    out = capsys.readouterr().out
-    assert "Lens: 3 observations, one every 3 steps, took" in out
+    assert "Lens: 3 observations" in capsys.readouterr().out
     run = records.read(tmp_path / "mine")
     assert run.problems == []
     assert [seen.step for seen in run.observations] == [0, 3, 6]
@@ -77,11 +74,8 @@ def test_without_a_model_only_what_losses_compare_is_measured(tmp_path):
     assert not {"effective_rank", "uniformity"} & lens.last.scalars.keys()
 
 
-@pytest.mark.parametrize(
-    ("is_model_known", "measured"),
-    [(True, "only features and projections are measured"), (False, "nothing is measured")],
-)
-def test_another_loss_is_not_said_to_compare_no_cosines(tmp_path, caplog, is_model_known, measured):
+@pytest.mark.parametrize("is_model_known", [True, False])
+def test_another_loss_is_reported_once(tmp_path, caplog, is_model_known):
     lens, model = Lens(tmp_path, every=1), Model()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -90,19 +84,7 @@ def test_another_loss_is_not_said_to_compare_no_cosines(tmp_path, caplog, is_mod
                 (1 - nn.functional.cosine_similarity(one, other)).mean().backward()
     [record] = caplog.records
     assert "no loss of solo_margins was called" in record.getMessage()
-    assert measured in record.getMessage()
     assert ("effective_rank" in lens.last.scalars) == is_model_known
-
-
-def test_the_parts_of_a_model_can_be_told():
-    encoder, head = nn.Linear(8, 6), nn.Linear(6, 4)
-    model = nn.Sequential(encoder, head)
-    with capture(model) as captured:
-        loss_of(model)
-    assert (captured.features, captured.projections) == ([], [])
-    with capture(model, encoder, head) as captured:
-        loss_of(model)
-    assert [part.shape[1] for part in captured.features + captured.projections] == [6, 6, 4, 4]
 
 
 def test_steps_may_be_told_and_a_resumed_loop_continues_its_file(tmp_path):
@@ -122,34 +104,23 @@ def test_of_accumulated_batches_one_is_looked_at(tmp_path):
 
 
 def test_steps_that_begin_anew_in_every_epoch_are_refused(tmp_path):
-    lens = Lens(tmp_path)
-    message = "step must count over all epochs, got 0 after 2"
-    with pytest.raises(ValueError, match=message):
-        trained(lens, 4, step=lambda step: step % 3)
+    with pytest.raises(ValueError, match=r"^step must"):
+        trained(Lens(tmp_path), 4, step=lambda step: step % 3)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"every": 0}, "every must be a whole number above 0 or None, got 0"),
-        ({"on_collapse": "pray"}, "on_collapse must be one of warn, stop, got 'pray'"),
-        ({}, r"folder must be given outside of a Lightning trainer: Lens\(folder=…\)"),
-    ],
+    ("arguments", "named"),
+    [({"every": 0}, "every"), ({"on_collapse": "pray"}, "on_collapse"), ({}, "folder")],
 )
-def test_what_cannot_be_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
+def test_what_cannot_be_is_refused(arguments, named):
+    with pytest.raises(ValueError, match=f"^{named} must be"):
         trained(Lens(**arguments), 1)
 
 
-def test_an_error_in_a_step_leaves_nothing_behind(tmp_path):
+def test_a_step_that_fails_is_not_observed(tmp_path):
     lens, model = Lens(tmp_path, every=1), Model()
-
-    def fail():
-        with lens.recording(model):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
+    with pytest.raises(ZeroDivisionError), lens.recording(model):
+        raise ZeroDivisionError
     assert not model.backbone._forward_hooks
     trained(lens, 1, model)
     assert [seen.step for seen in records.read(tmp_path).observations] == [1]
@@ -165,15 +136,13 @@ class Collapsed(Model):
 def test_a_collapse_is_told_without_epochs(tmp_path, caplog):
     lens = Lens(tmp_path, every=1, on_collapse="stop")
     with caplog.at_level(logging.WARNING):
-        for _ in range(40):
-            trained(lens, 0 if lens.stopped else 1, Collapsed())
+        while not lens.stopped and (lens.last is None or lens.last.step < 40):
+            trained(lens, 1, Collapsed())
     # Ten observations are the warm-up, and the symptom has to last.
     assert 10 <= lens.last.step < 20
-    assert "lower margins.positive_scale (now 2)" in caplog.text
-    assert "method_kwargs" not in caplog.text
-    advice = advise([str(tmp_path)])
-    assert "lower margins.positive_scale (now 2) or ramp it up over the first epochs" in advice
-    assert "method_kwargs" not in advice
+    for text in (caplog.text, advise([str(tmp_path)])):
+        assert "lower margins.positive_scale (now 2)" in text
+        assert "method_kwargs" not in text
 
 
 def test_all_ranks_of_a_loop_stop_together(tmp_path):
@@ -181,7 +150,7 @@ def test_all_ranks_of_a_loop_stop_together(tmp_path):
     assert first == second
     step, reason, is_measured = first
     assert 10 <= step < 20
-    assert "chance" in reason or "effective rank" in reason
+    assert reason
     assert is_measured, "also of a model in DistributedDataParallel"
     assert [seen.step for seen in records.read(tmp_path).observations] == list(range(step + 1))
 
@@ -197,28 +166,9 @@ def test_a_report_of_loops_misses_nothing(tmp_path):
     assert [run.label for run in runs] == ["one", "margins"]
     assert [(run.settings, run.temperature) for run in runs] == [({}, pytest.approx(0.3))] * 2
     assert runs[0].margins == CRITERION.margins
-    page = lens_report.write_report([*map(str, folders), f"output={tmp_path / 'report.html'}"])
-    text = page.read_text()
-    assert "margins" in text
-    assert "torch" in runs[0].versions
-    assert 'class="box notes"' not in text
-
-
-def test_the_loop_and_the_ramp_of_the_documentation(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "lens.md").read_text()
-    page = page[page.index("### In your own training loop") : page.index("### What it costs")]
-    _, loop, ramp = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names = {}
-    exec(loop, names)
-    assert records.read(tmp_path / "outputs" / "my_loop").observations
-    exec(ramp, names)
-    assert names["criterion"].margins == Margins(positive_scale=20.0)
-    # The next step is observed with them.
-    lens = Lens(tmp_path / "ramped", every=1)
-    with lens.recording(names["model"]):
-        names["criterion"](*map(names["model"], names["views"]))
-    assert lens.last.margins["positive_scale"] == 20.0
+    output = tmp_path / "report.html"
+    page = lens_report.write_report([*map(str, folders), f"output={output}"])
+    assert 'class="box notes"' not in page.read_text()
 
 
 class Lightning(pl.LightningModule):
@@ -235,34 +185,36 @@ class Lightning(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-@pytest.mark.parametrize("where", ["told", "logs", "checkpoints", "root"])
-def test_any_lightning_module_in_any_trainer(tmp_path, where):
-    views = torch.utils.data.TensorDataset(torch.randn(16, 8), torch.randn(16, 8))
-    folder = {
-        "told": tmp_path / "mine",
-        "logs": tmp_path / "lightning_logs" / "version_0",
-        "checkpoints": tmp_path / "kept",
-        "root": tmp_path,
-    }[where]
-    more = {"logger": where == "logs" and pl.loggers.CSVLogger(tmp_path)}
+@pytest.mark.parametrize(
+    ("where", "folder"),
+    [
+        ("told", "mine"),
+        ("logs", "lightning_logs/version_0"),
+        ("checkpoints", "kept"),
+        ("root", "."),
+    ],
+)
+def test_any_lightning_module_in_any_trainer(tmp_path, accelerator, where, folder):
+    folder = tmp_path / folder
     callbacks = [Lens(folder if where == "told" else None, every=2)]
     if where == "checkpoints":
         callbacks.append(pl.callbacks.ModelCheckpoint(folder))
     trainer = pl.Trainer(
-        accelerator="cpu",
+        accelerator=accelerator,
+        devices=1,
         max_epochs=2,
         callbacks=callbacks,
+        logger=pl.loggers.CSVLogger(tmp_path) if where == "logs" else False,
         default_root_dir=tmp_path,
         enable_checkpointing=where != "root",
         enable_progress_bar=False,
         enable_model_summary=False,
-        **more,
     )
+    views = torch.utils.data.TensorDataset(*torch.randn(2, 16, 8))
     trainer.fit(Lightning(), torch.utils.data.DataLoader(views, batch_size=4))
     run = records.read(folder)
-    assert [(seen.step, seen.epoch) for seen in run.observations] == [
-        (n, n / 4) for n in (0, 2, 4, 6)
-    ]
+    seen = [(one.step, one.epoch) for one in run.observations]
+    assert seen == [(0, 0.0), (2, 0.5), (4, 1.0), (6, 1.5)]
     assert {"effective_rank", "q", "uniformity"} <= run.observations[0].scalars.keys()
     assert load_runs([folder])[1] == []
     if where == "logs":

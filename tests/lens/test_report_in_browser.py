@@ -110,16 +110,6 @@ def test_a_click_on_a_run_hides_it_in_every_plot(opened):
     opened.page.wait_for_function(f"() => plots.every((plot) => {count} === 0)")
 
 
-def test_names_are_shown_as_they_are(opened):
-    page = opened.page
-    assert page.locator("table.overview th[scope=row]").first.text_content() == HOSTILE
-    assert page.locator("#accuracy .legendtext").first.text_content() == HOSTILE
-    box = page.locator("#accuracy .nsewdrag").first
-    box.scroll_into_view_if_needed()
-    box.hover()
-    playwright.expect(page.locator("#accuracy .hoverlayer").first).to_contain_text(HOSTILE)
-
-
 def test_light_and_dark(opened):
     light = opened.colours()
     opened.emulate(color_scheme="dark")
@@ -145,12 +135,3 @@ def test_paper_holds_everything(opened):
     opened.emulate(media="screen")
     back = "Math.abs(plot.clientWidth - plot.querySelector('svg').clientWidth) <= 1"
     opened.page.wait_for_function(f"() => plots.every((plot) => {back})")
-
-
-@pytest.mark.parametrize("width", [390, 1440])
-def test_other_widths(opened, width):
-    opened.page.set_viewport_size({"width": width, "height": 800})
-    fits = "Math.abs(plot.clientWidth - plot.querySelector('svg').clientWidth) <= 1"
-    opened.page.wait_for_function(f"() => plots.every((plot) => {fits})")
-    if width > 1000:
-        assert opened.too_wide() == []

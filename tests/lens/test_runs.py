@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from lens_runs import SETTINGS, write_lens, write_run
+from lens_runs import SETTINGS, metrics, write_lens, write_run
 
-from solo_margins.lens.runs import load_runs
+from solo_margins.lens.runs import load_runs, logged_accuracies
 from solo_margins.losses import Margins
 
 
@@ -13,7 +13,8 @@ def test_runs_of_one_name_stay_apart(tmp_path):
     folders = [write_run(tmp_path / parent / "run", looks=2) for parent in ("a", "b")]
     runs, notes = load_runs([*folders, folders[0]])
     assert [run.label for run in runs] == ["a/run", "b/run"]
-    assert notes == [f"{folders[0]} is listed more than once and shown once."]
+    [note] = notes
+    assert str(folders[0]) in note
 
 
 def test_a_run_is_shown_by_the_name_that_was_chosen_or_by_its_folders(tmp_path):
@@ -31,7 +32,7 @@ def test_different_methods_are_pointed_out(tmp_path):
     one = write_run(tmp_path / "one", looks=2)
     two = write_run(tmp_path / "two", looks=2, method="byol_curv")
     [note] = load_runs([one, two])[1]
-    assert note.startswith("The runs have different methods (byol_curv, mocov3_margin)")
+    assert "byol_curv, mocov3_margin" in note
 
 
 def test_without_args_json_the_lens_knows_the_settings(tmp_path):
@@ -54,29 +55,21 @@ def test_a_half_written_file_shows_what_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "note"),
+    ("file", "content", "named"),
     [
-        ("args.json", '{"seed": 1', "cannot be read"),
-        ("args.json", "[1, 2]", "should hold the settings of a run, but is not a JSON object."),
-        ("args.json", '{"method_kwargs": {"margins": {"angular": 9}}}', "angular must be a number"),
-        ("logs/version_0/metrics.csv", None, "has no logs/version_*/metrics.csv"),
-        ("logs/version_0/metrics.csv", "step,val_acc1\n1,2\n", "line 2 is unreadable"),
-        (
-            "logs/version_0/metrics.csv",
-            b"epoch,val_acc1\n1,\xff\xfe\n",
-            "line 2 is unreadable",
-        ),
-        (
-            "logs/version_0/metrics.csv",
-            "epoch,val_acc1\n1,50\n2,much\n,60\n3",
-            "line 4 is unreadable",
-        ),
-        ("lens.jsonl", "", "has no header line"),
-        ("lens.jsonl", None, "has no lens.jsonl: the lens was off in this run."),
-        ("lens.jsonl", "folder", "lens.jsonl cannot be read (Is a directory)."),
+        ("args.json", b'{"seed": 1', "args.json"),
+        ("args.json", b"[1, 2]", "args.json"),
+        ("args.json", b'{"method_kwargs": {"margins": {"angular": 9}}}', "angular"),
+        ("logs/version_0/metrics.csv", None, "metrics.csv"),
+        ("logs/version_0/metrics.csv", b"step,val_acc1\n1,2\n", "line 2"),
+        ("logs/version_0/metrics.csv", b"epoch,val_acc1\n1,\xff\xfe\n", "line 2"),
+        ("logs/version_0/metrics.csv", b"epoch,val_acc1\n1,50\n2,much\n,60\n3", "line 4"),
+        ("lens.jsonl", b"", "header"),
+        ("lens.jsonl", None, "lens.jsonl"),
+        ("lens.jsonl", "folder", "lens.jsonl"),
     ],
 )
-def test_missing_and_broken_files_are_named(tmp_path, file, content, note):
+def test_missing_and_broken_files_are_named(tmp_path, file, content, named):
     folder = write_run(tmp_path / "run", looks=2)
     if file != "lens.jsonl":
         write_lens(folder, [], settings=None)
@@ -85,17 +78,17 @@ def test_missing_and_broken_files_are_named(tmp_path, file, content, note):
     if content == "folder":
         path.mkdir()
     elif content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.write_bytes(content)
     runs, notes = load_runs([folder])
     assert len(runs) == 1
-    assert any(note in each for each in notes), notes
+    assert any(named in note for note in notes), notes
 
 
 def test_a_header_of_wrong_kinds_is_survived(tmp_path):
     write_lens(tmp_path, [], settings="on", versions=["torch"], method={"a": 1}, host=3)
     [run], notes = load_runs([tmp_path])
     assert (run.versions, run.settings, run.margins) == ({}, {}, None)
-    assert f"{tmp_path} has no args.json: its settings are unknown." in notes
+    assert any("args.json" in note for note in notes)
 
 
 @pytest.mark.parametrize("temperature", ["warm", None, True, float("inf")])
@@ -107,3 +100,14 @@ def test_settings_that_are_not_numbers(tmp_path, temperature):
     [run], _ = load_runs([folder])
     assert run.number("temperature") is None
     assert run.band() is None
+
+
+def test_the_parts_of_a_resumed_run_are_joined(tmp_path):
+    logs = tmp_path / "logs"
+    metrics(logs / "version_0" / "metrics.csv", {0: 10.0, 1: 20.0, 2: 99.0, 3: 99.0})
+    metrics(logs / "version_2" / "metrics.csv", {2: 30.0})
+    metrics(logs / "version_10" / "metrics.csv", {3: 40.0, 4: 50.0})
+    notes = []
+    found = logged_accuracies(tmp_path, notes)
+    assert found == {"val_acc1": {0: 10.0, 1: 20.0, 2: 30.0, 3: 40.0, 4: 50.0}}
+    assert notes == []

@@ -2,6 +2,7 @@
 
 import functools
 import shutil
+import threading
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from loss_calls import (
     PLAIN,
     PUBLIC,
     SOME_MARGINS,
+    TILED,
     TOLERANCE,
     WITHOUT_NEGATIVES,
     Settings,
@@ -22,10 +24,11 @@ from loss_calls import (
 from naive_losses import naive_positives_only, naive_query_key, naive_same_id
 
 from solo_margins.losses import (
-    AlignedTemperature,
     MarginNTXentLoss,
     Margins,
+    aligned_temperature,
     distance_polarization_with_count,
+    engine,
     mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
     plain,
@@ -35,10 +38,7 @@ from solo_margins.losses import (
 from solo_margins.losses.capture import CapturedContrast, capture
 from solo_margins.losses.margins import ContrastSpec
 
-TEMPERATURES = (
-    *(0.02, 0.1, 0.5),
-    *(AlignedTemperature(0.1, 0.8, 0.3), AlignedTemperature(0.02, 1.0, 0.0)),
-)
+TEMPERATURES = (0.02, 0.1, 0.5, torch.tensor(0.13), torch.tensor(0.03, dtype=torch.float64))
 TILES = (None, 1, 3, 100)
 ASSIGNMENTS = (
     torch.tensor([2, 0, 0, 4, 1, 2, 3, 8, 8]),
@@ -75,7 +75,8 @@ def test_the_engine_is_the_plain_form(name, dtype):
         s = settings_of(number, margins)
         expected = value_and_gradients(lambda a, b, s=s: PLAIN[name](a, b, s), *batches)
         s = replace(s, others=s.others.to(dtype))
-        for form in FORMS.values() if dtype == torch.float32 else [PUBLIC]:
+        forms = FORMS.values() if dtype == torch.float32 else [PUBLIC, TILED]
+        for form in forms:
             received = value_and_gradients(
                 lambda a, b, s=s, form=form: form[name](a, b, s), *(x.to(dtype) for x in batches)
             )
@@ -107,7 +108,7 @@ def test_any_structure_of_positives(structure, tile_size):
             lambda x, m=margins, t=tau: plain.same_id(x, ids, ContrastSpec(t, m)), z
         )
         received = value_and_gradients(
-            lambda x, m=margins, t=tau: simclr_margin_loss_func(x, ids, t, m, tile_size), z
+            lambda x, m=margins, t=tau: engine.same_id(x, ids, ContrastSpec(t, m), tile_size), z
         )
         assert_same(received, expected, message=margins)
 
@@ -163,12 +164,13 @@ def test_count_of_pairs_inside_the_band(band, rows):
     assert plain.polarization(z, *band)[1] == expected
     for tile_size in TILES:
         x = z.clone().requires_grad_()
-        loss, count = distance_polarization_with_count(x, *band, tile_size)
+        loss, count = engine.polarization(x, *band, tile_size)
         assert count.item() == expected
         assert not count.requires_grad
         loss.backward()
         with torch.no_grad():
-            assert distance_polarization_with_count(x, *band, tile_size)[1] == expected
+            assert engine.polarization(x, *band, tile_size)[1] == expected
+    assert distance_polarization_with_count(z, *band)[1] == expected
 
 
 # The vectors that a loss compares can be captured.
@@ -195,6 +197,27 @@ def test_captured_vectors_are_those_of_the_loss(name):
     if name == "byol":
         expected = expected / 2 - 1
     torch.testing.assert_close(mean, expected.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_every_open_block_captures_until_it_ends():
+    a, b = vectors(4, 0), vectors(4, 1)
+    with capture() as outer:
+        with pytest.raises(ValueError), capture() as inner:
+            mocov3_margin_loss_func(a, b[:3])
+        with capture() as inner:
+            mocov3_margin_loss_func(a, b)
+        mocov3_margin_loss_func(a, b)
+    mocov3_margin_loss_func(a, b)
+    assert (len(outer), len(inner)) == (2, 1)
+
+
+def test_a_block_captures_its_own_thread():
+    a, b = vectors(4, 0), vectors(4, 1)
+    with capture() as captured:
+        thread = threading.Thread(target=mocov3_margin_loss_func, args=(a, b))
+        thread.start()
+        thread.join()
+    assert captured == []
 
 
 # Inside torch.compile the plain form runs, without a graph break.
@@ -242,19 +265,23 @@ def test_compiled_code_follows_settings_and_sizes():
     """Nothing is fixed at its first value: temperature, margins, batch size, memory bank."""
     torch._dynamo.reset()
     compiled = torch.compile(mocov3_margin_loss_func, fullgraph=True, backend="eager")
-    aligned = AlignedTemperature(0.2, 0.8)
     for rows, temperature, scale in (
         (9, 0.2, 1.0),
         (9, 0.3, 2.0),
         (11, 0.25, 3.0),
-        (9, aligned, 1),
+        (9, torch.tensor(0.4), 1.0),
+        (9, torch.tensor(0.1), 1.0),
     ):
         query, key = vectors(rows, 0), vectors(rows, 1)
         arguments = (query, key, temperature, Margins(0.3, 0.2, scale, 0.7, 0.9))
         torch.testing.assert_close(compiled(*arguments), mocov3_margin_loss_func(*arguments))
-    found = [aligned.current]
-    compiled(query, key, aligned)  # written by compiled code, too, without a graph break
-    torch.testing.assert_close(found, [aligned.current])
+
+    def aligned(query, key):
+        temperature = aligned_temperature(query, key, 0.2, 0.8)
+        return mocov3_margin_loss_func(query, key, temperature)
+
+    compiled = torch.compile(aligned, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(query, key), aligned(query, key))
     banks = [MarginNTXentLoss(0.5, (8, 6), margins=EVERYTHING) for _ in range(2)]
     banks[1].load_state_dict(banks[0].state_dict())
     compiled = torch.compile(banks[0], fullgraph=True, backend="eager")

@@ -12,15 +12,18 @@ from solo_margins.losses import (
     deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
     distance_polarization_with_count,
+    engine,
     generalized_info_nce_loss_func,
     mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
     nnclr_margin_loss_func,
+    plain,
     simclr_debiased_loss_func,
     simclr_hard_negative_loss_func,
     simclr_margin_loss_func,
     simsiam_curv_loss_func,
 )
+from solo_margins.losses.margins import ContrastSpec
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 MARGINS = [
@@ -43,7 +46,8 @@ def losses(first, second, temperature, margins):
     ids = torch.arange(len(first)).repeat(2)
     yield "mocov3", mocov3_margin_loss_func(first, second, temperature, margins)
     yield "simclr", simclr_margin_loss_func(both, ids, temperature, margins)
-    yield "simclr tiled", simclr_margin_loss_func(both, ids, temperature, margins, 1)
+    spec = ContrastSpec(temperature, margins)
+    yield "simclr tiled", engine.same_id(both, ids, spec, tile_size=1)
     for beta in (0.0, 0.5):
         loss = generalized_info_nce_loss_func(first, second, temperature, beta, margins)
         yield f"generalized β={beta}", loss
@@ -57,6 +61,11 @@ def losses(first, second, temperature, margins):
     if margins.attenuation == 0.0:
         yield "byol", byol_curv_loss_func(first, second, margins)
         yield "simsiam", simsiam_curv_loss_func(first, second, margins)
+
+
+def plain_mocov3(query, key, temperature, margins):
+    """Return MoCo v3's loss by its plain form."""
+    return 2 * temperature * plain.query_key(query, key, ContrastSpec(temperature, margins))
 
 
 def gradients(first, second, temperature, margins):
@@ -104,7 +113,10 @@ HOSTILE = {
 def test_value_and_gradients_are_finite(kind, dtype):
     first, second = HOSTILE[kind](dtype)
     pairs = list(itertools.product(MARGINS, TEMPERATURES))
-    if dtype != torch.float32:
+    if dtype == torch.float16:
+        # What float16 cannot hold is in a test of its own.
+        pairs = [pair for pair in pairs if kind != "tiny" and pair[0].attenuation == 0.0]
+    elif dtype != torch.float32:
         # Half precision is computed in float32: each of the margins at one temperature will do.
         pairs = [pairs[2 * number + number % 2] for number in range(len(MARGINS))]
     if dtype == torch.bfloat16:
@@ -148,15 +160,36 @@ def test_only_the_direction_counts(scale):
             torch.testing.assert_close(two * scale, one, rtol=1e-9, atol=1e-12, msg=name)
 
 
-def test_float16_gradients_saturate():
-    """A row of length 1e-4 wants a gradient beyond 65504; it gets the largest one there is."""
-    first = general(torch.float16) * 1e-4
-    first.requires_grad_()
-    mocov3_margin_loss_func(
-        first, general(torch.float16).flip(0), 0.2, Margins(0, 0, 1e4)
-    ).backward()
-    assert first.grad.isfinite().all()
-    assert first.grad.abs().max() == torch.finfo(torch.float16).max
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_float16_cannot_hold_becomes_infinite(kind):
+    """A gradient scaler must see it. It never becomes a NaN, and nothing else becomes infinite."""
+    first, second = HOSTILE[kind](torch.float16)
+    is_infinite = []
+    for margins, temperature in itertools.product(MARGINS, TEMPERATURES):
+        received = gradients(first, second, temperature, margins)
+        exact = gradients(first.float(), second.float(), temperature, margins)
+        for (name, _, found), (_, _, others) in zip(received, exact, strict=True):
+            for one, other in zip(found, others, strict=True):
+                case = (name, margins, temperature)
+                assert not one.isnan().any(), case
+                # What is as short as a denormal number has no direction in float16.
+                too_large = (other.abs() > 65400) & (kind != "denormal")
+                assert (one.isfinite() | too_large).all(), case
+                assert (one.isinf() | (other.abs() < 65600) | (kind == "denormal")).all(), case
+                is_infinite.append(one.isinf().any())
+    if kind == "tiny":
+        assert any(is_infinite)
+
+
+@pytest.mark.parametrize("form", [mocov3_margin_loss_func, plain_mocov3])
+def test_both_forms_overflow_in_float16_alone(form):
+    """A row of length 1e-4 has a gradient beyond 65504 at s = 10,000."""
+    for dtype in DTYPES:
+        first = general(torch.float16).mul(1e-4).to(dtype).requires_grad_()
+        second = general(torch.float16).flip(0).to(dtype)
+        form(first, second, 0.2, Margins(positive_scale=1e4)).backward()
+        assert first.grad.isinf().all() == (dtype == torch.float16)
+        assert first.grad.isinf().any() == (dtype == torch.float16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
@@ -275,6 +308,32 @@ def test_extreme_settings_stay_finite(scale):
             for name, value, found in gradients(first, second, 0.2, margins):
                 assert value.isfinite(), (name, margins)
                 assert all(gradient.isfinite().all() for gradient in found), (name, margins)
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e-20, 1e-32])
+def test_tiny_temperatures_have_large_gradients(temperature):
+    """Those by negatives are not cut off; a tiny scale leaves only them."""
+    margins = Margins(positive_scale=1e-32)
+    batches = general(torch.float32, 8).split(4)
+    received = gradients(*batches, temperature, margins)
+    expected = gradients(*(x.double() for x in batches), temperature, margins)
+    for (name, _, found), (_, _, exact) in zip(received, expected, strict=True):
+        if name == "mocov2plus":  # the nearest negative is the query itself: nothing but rounding
+            continue
+        for one, other in zip(found, exact, strict=True):
+            size = max(1e-6, other.abs().max().item())
+            torch.testing.assert_close(
+                one.double() / size, other / size, rtol=0, atol=1e-5, msg=name
+            )
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-300])
+def test_temperatures_whose_inverse_float32_cannot_hold(temperature):
+    for name, value, found in gradients(
+        general(torch.float32), general(torch.float32).flip(0), temperature, Margins()
+    ):
+        assert value.shape == (), name
+        assert all(gradient.shape == (4, 8) for gradient in found), name
 
 
 @pytest.mark.parametrize("beta", [1e-300, 1e-50, 1e-30])

@@ -204,6 +204,32 @@ def test_loss_scaling_of_float16_training(margins):
     assert scaler.get_scale() == 65536.0, "a step was skipped"
 
 
+@needs_float16_on_cpus
+@pytest.mark.parametrize("name", all_losses(*pair(torch.float32), Margins()))
+def test_a_scaler_skips_steps_until_its_factor_fits(name):
+    """Gradients of short vectors are long: float16 cannot hold them times 65536."""
+    margins = Margins(positive_scale=5.0)
+    start = 0.01 * torch.stack(pair(torch.float32))
+    vectors = start.clone().requires_grad_()
+    optimizer = torch.optim.SGD([vectors], lr=1.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    scales = []
+    while torch.equal(vectors, start):
+        scales.append(scaler.get_scale())
+        optimizer.zero_grad()
+        loss = 100 * all_losses(*vectors.half(), margins)[name]
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert len(scales) < 20
+    assert len(scales) > 1, "no step was skipped"
+    assert scales == [2.0 ** (16 - skipped) for skipped in range(len(scales))]
+    exact = start.half().float().requires_grad_()
+    (gradient,) = torch.autograd.grad(100 * all_losses(*exact, margins)[name], exact)
+    # The step is that of a gradient which was never clipped.
+    torch.testing.assert_close(start - vectors, gradient, rtol=2e-3, atol=1e-3)
+
+
 def test_without_gradient_nothing_is_kept():
     first, second = pair(torch.float32)
     with torch.no_grad():

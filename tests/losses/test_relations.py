@@ -14,9 +14,10 @@ from loss_calls import (
 )
 
 from solo_margins.losses import (
-    AlignedTemperature,
     MarginNTXentLoss,
     Margins,
+    aligned_temperature,
+    aligned_temperature_by_indexes,
     generalized_info_nce_loss_func,
     mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
@@ -77,60 +78,75 @@ def test_with_an_aligned_temperature_it_is_model_aware_contrastive_learning(
 ):
     z0, noise = vectors(8, 5), vectors(8, 6)
     z1 = z0 + noise
-    temperature = AlignedTemperature(0.1, factor, reference)
+    temperature = aligned_temperature(z0, z1, 0.1, factor, reference)
     theirs = lightly.MACLLoss(temperature=0.1, alpha=factor, A_0=reference)
     ours = gradients(MarginNTXentLoss(temperature, DECOUPLED), z0, z1)
     # Theirs adds 1e-8 to 1 - q.
     torch.testing.assert_close(ours, gradients(theirs, z0, z1), rtol=1e-6, atol=1e-6)
-    assert (temperature.current == 0.1) == (factor == 0.0)
+    assert (temperature == 0.1) == (factor == 0.0)
 
 
 ASSIGNMENTS = torch.tensor([2, -1, 0, -1, 1, 2, -1, 5, 5])
 
 
-def positives_of(name, a, b, others):
-    """Return the pairs whose cosine a loss calls positive."""
-    if name == "classes":
-        numbers = torch.arange(len(a))
-        pairs = torch.cartesian_prod(numbers, numbers)
-        ids = ASSIGNMENTS // 2
-        pairs = pairs[(ids[pairs[:, 0]] == ids[pairs[:, 1]]) & (pairs[:, 0] != pairs[:, 1])]
-        return a[pairs[:, 0]], a[pairs[:, 1]]
-    if name == "deepclusterv2":
-        return a[ASSIGNMENTS >= 0], others[ASSIGNMENTS[ASSIGNMENTS >= 0]]
-    return a, b
+def test_the_temperature_follows_the_mean_cosine_of_positives():
+    query, key = vectors(9, 7), vectors(9, 7) + vectors(9, 8)
+    cosine = torch.cosine_similarity(query, key)
+    temperature = aligned_temperature(query.requires_grad_(), key, 0.1, 0.7, 0.2)
+    assert temperature.item() == pytest.approx(0.1 * (1 + 0.7 * (cosine.mean().item() - 0.2)))
+    assert not temperature.requires_grad
+    is_positive = torch.arange(9) % 3 > 0
+    some = aligned_temperature(query, key, 0.1, 0.7, 0.2, is_positive)
+    mean = cosine[is_positive].mean().item()
+    assert some.item() == pytest.approx(0.1 * (1 + 0.7 * (mean - 0.2)))
+    none = aligned_temperature(query, key, 0.1, 0.7, 0.2, torch.zeros(9, dtype=torch.bool))
+    assert none.item() == pytest.approx(0.1 * (1 - 0.7 * 0.2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_positives_by_indexes_are_those_of_simclr(dtype):
+    z, ids = vectors(9, 7).to(dtype), ASSIGNMENTS
+    numbers = torch.arange(len(z))
+    pairs = torch.cartesian_prod(numbers, numbers)
+    pairs = pairs[(ids[pairs[:, 0]] == ids[pairs[:, 1]]) & (pairs[:, 0] != pairs[:, 1])]
+    cosine = torch.cosine_similarity(z[pairs[:, 0]].double(), z[pairs[:, 1]].double()).mean()
+    temperature = aligned_temperature_by_indexes(z, ids, 0.1, 0.7, 0.2)
+    assert temperature.item() == pytest.approx(0.1 * (1 + 0.7 * (cosine.item() - 0.2)), rel=1e-5)
+    strangers = aligned_temperature_by_indexes(z, numbers, 0.1, 0.7, 0.0)
+    assert strangers.item() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name not in WITHOUT_NEGATIVES])
-def test_the_temperature_follows_the_mean_cosine_of_positives(name):
-    others = vectors(9, 9)
-    a, b = vectors(9, 7), vectors(9, 7) + vectors(9, 8)
-    temperature = AlignedTemperature(0.1, 0.7, 0.2)
-    s = Settings(temperature, Margins(0.2, 0.1, 3.0), others=others, assignments=ASSIGNMENTS)
-    received = value_and_gradients(lambda x, y: PUBLIC[name](x, y, s), a, b)
-    cosine = torch.cosine_similarity(*positives_of(name, a, b, others)).mean().item()
-    assert temperature.current.item() == pytest.approx(0.1 * (1 + 0.7 * (cosine - 0.2)))
-    s = replace(s, temperature=temperature.current.item())
+def test_a_temperature_may_be_a_tensor(name):
+    a, b = vectors(9, 7), vectors(9, 8)
+    s = Settings(0.15, Margins(0.2, 0.1, 3.0), others=vectors(9, 9), assignments=ASSIGNMENTS)
     expected = value_and_gradients(lambda x, y: PUBLIC[name](x, y, s), a, b)
-    assert_same(received, expected)
+    for dtype in (torch.float64, torch.float32):
+        s = replace(s, temperature=torch.tensor(0.15, dtype=dtype))
+        received = value_and_gradients(lambda x, y, s=s: PUBLIC[name](x, y, s), a, b)
+        assert_same(received, expected, 1e-9 if dtype == torch.float64 else 1e-5)
 
 
 def test_a_temperature_stays_above_a_tenth_of_its_base_and_a_number():
     z = vectors(4, 10)
-    temperature = AlignedTemperature(0.5, 1.0, 1.0)
-    loss = mocov3_margin_loss_func(z, -z, temperature)
-    assert loss.isfinite()
-    assert temperature.current.item() == pytest.approx(0.05)
+    assert aligned_temperature(z, -z, 0.5, 1.0, 1.0).item() == pytest.approx(0.05)
     z[0] = torch.nan
+    temperature = aligned_temperature(z, -z, 0.5, 1.0, 1.0)
+    assert temperature.item() == pytest.approx(0.5)
     assert mocov3_margin_loss_func(z, -z, temperature).isnan()
-    assert temperature.current.item() == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("name", ["factor", "reference"])
+@pytest.mark.parametrize("name", ["base", "factor", "reference"])
 @pytest.mark.parametrize("value", [-0.1, 1.1, "1", None])
 def test_wrong_alignments(name, value):
-    with pytest.raises(ValueError, match=rf"^{name} must be a number in \[0, 1\], got "):
-        AlignedTemperature(0.1, **{name: value})
+    z = vectors(4, 10)
+    arguments = {"base": 0.1, name: value}
+    if (name, value) == ("base", 1.1):
+        arguments["base"] = 0.0
+    with pytest.raises(ValueError, match=rf"^{name} must be a number "):
+        aligned_temperature(z, z, **arguments)
+    with pytest.raises(ValueError, match=rf"^{name} must be a number "):
+        aligned_temperature_by_indexes(z, torch.arange(4), **arguments)
 
 
 def test_a_large_scale_leaves_positives_alone():

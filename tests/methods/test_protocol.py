@@ -119,7 +119,7 @@ def test_the_factor_of_mocov3_can_be_switched_off(method):
 def test_heads_can_be_normalised_before_relu(method, name):
     if name not in METHODS:
         pytest.skip("this solo-learn has no such method")
-    queue = ["method_kwargs.queue_size=16"]
+    queue = needs(name)
     plain, _ = method(name, *queue)
     model, batch = method(name, *queue, "method_kwargs.proj_batch_norm=true")
     kinds = [type(layer) for layer in model.projector]
@@ -181,7 +181,7 @@ def contrastive_loss_of(name, model, batch, queues, weights):
     settings = (0.2, MARGINS)
     if name == "simclr_margin":
         return simclr_margin_loss_func(
-            torch.cat(z), batch[0].repeat(2), *settings, None, *weights.values()
+            torch.cat(z), batch[0].repeat(2), *settings, *weights.values()
         )
     if name == "mocov3_margin":
         keys = [model.momentum_forward(images)["k"] for images in batch[1]]
@@ -210,10 +210,14 @@ LOGGED = {
 }
 
 
+# What each kind reads.
+SETTINGS = {"standard": "", "debiased": "tau_plus: 0.3", "hard": "tau_plus: 0.3, beta: 0.7"}
+
+
 @pytest.mark.parametrize("kind", NEGATIVES)
 @pytest.mark.parametrize("name", LOGGED)
 def test_negatives(method, name, kind):
-    wanted = f"method_kwargs.negatives={{kind: {kind}, tau_plus: 0.3, beta: 0.7}}"
+    wanted = f"method_kwargs.negatives={{kind: {kind}, {SETTINGS[kind]}}}"
     model, batch = method(name, *needs(name), wanted, *WITH_MARGINS)
     queues = model.queue.clone() if hasattr(model, "queue") else None
     model.training_step(batch, 0)

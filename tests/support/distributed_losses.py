@@ -1,5 +1,6 @@
 """What each process computes in the test of losses over several processes."""
 
+import warnings
 from dataclasses import replace
 from itertools import product
 
@@ -7,16 +8,17 @@ import torch
 from loss_calls import FORMS, Settings, vectors
 
 from solo_margins.losses import (
-    AlignedTemperature,
     MarginNTXentLoss,
     Margins,
+    aligned_temperature,
+    aligned_temperature_by_indexes,
     distance_polarization_with_count,
 )
 
 ROWS, WIDTH, OUT = 12, 6, 5
 CASES = [
     Settings(0.2, Margins(0.3, 0.2, 5.0, 1.5, 0.5)),
-    Settings(AlignedTemperature(0.2, 0.8, 0.3), Margins(attenuation=1.0)),
+    Settings(torch.tensor(0.1), Margins(attenuation=1.0)),
 ]
 OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 """Losses that take the mean over the rows of one process, whatever the others have."""
@@ -29,6 +31,7 @@ def everything_of_one_rank(rank, shares, device="cpu"):
     The numbers are value, gradient of the weights, and gradient of a penalty on the gradient, in
     one list of float64; the count is that of pairs inside a band.
     """
+    warnings.simplefilter("error", FutureWarning)  # of collectives that torch deprecates
     start = sum(shares[:rank])
     mine = slice(start, start + shares[rank])
     first, second = (vectors(ROWS, seed, WIDTH)[mine].to(device) for seed in (0, 1))
@@ -41,6 +44,11 @@ def everything_of_one_rank(rank, shares, device="cpu"):
             for name, loss in calls.items():
                 if name not in OF_ONE_PROCESS:
                     found[form, name, str(case)] = _numbers(name, loss, first, second, settings)
+    found["aligned"] = [aligned_temperature(first, second, 0.2, 0.8, 0.3).item()]
+    indexes = torch.arange(ROWS, device=device)[mine] % 5
+    found["aligned by indexes"] = [
+        aligned_temperature_by_indexes(first, indexes, 0.2, 0.8, 0.3).item()
+    ]
     return found, distance_polarization_with_count(first, 0.3, 0.5)[1].item()
 
 

@@ -1,4 +1,4 @@
-"""Every loss as a function of two batches: by its public function and by its plain form."""
+"""Every loss as a function of two batches: by its public function and by either form."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from solo_margins import losses
-from solo_margins.losses import AlignedTemperature, Margins, plain
+from solo_margins.losses import Margins, engine, plain
 from solo_margins.losses.margins import ContrastSpec
 
 ALL_MARGINS = [
@@ -33,9 +33,9 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 class Settings:
     """What the losses are called with beside two (N, D) batches that belong together row by row."""
 
-    temperature: float | AlignedTemperature = 0.2
+    temperature: float | Tensor = 0.2
     margins: Margins = Margins()  # noqa: RUF009
-    tile_size: int | None = None
+    tile_size: int | None = None  # of the engine, in the calls of TILED
     negatives_weight: float = 0.5
     tau_plus: float = 0.1
     beta: float = 1.0
@@ -59,11 +59,6 @@ def _assignments(a, s):
     return torch.arange(len(a)).flip(0) if s.assignments is None else s.assignments
 
 
-def temperature_of(s):
-    """Return the temperature as a number, that of the last loss where it follows the positives."""
-    return getattr(s.temperature, "current", s.temperature)
-
-
 def _spec(s, **more):
     return ContrastSpec(s.temperature, s.margins, **more)
 
@@ -72,19 +67,21 @@ def _hard(s):
     return _spec(s, tau_plus=s.tau_plus, beta=s.beta)
 
 
+def _tiles(form, s):
+    return {} if form is plain else {"tile_size": s.tile_size}
+
+
 PUBLIC = {
-    "mocov3": lambda a, b, s: losses.mocov3_margin_loss_func(
-        a, b, s.temperature, s.margins, s.tile_size
-    ),
+    "mocov3": lambda a, b, s: losses.mocov3_margin_loss_func(a, b, s.temperature, s.margins),
     "nnclr": lambda a, b, s: losses.nnclr_margin_loss_func(b, a, s.temperature, s.margins),
     "generalized": lambda a, b, s: losses.generalized_info_nce_loss_func(
         a, b, s.temperature, s.negatives_weight, s.margins
     ),
     "simclr": lambda a, b, s: losses.simclr_margin_loss_func(
-        *_views(a, b, s), s.temperature, s.margins, s.tile_size
+        *_views(a, b, s), s.temperature, s.margins
     ),
     "classes": lambda a, b, s: losses.simclr_margin_loss_func(
-        a, _assignments(a, s) // 2, s.temperature, s.margins, s.tile_size
+        a, _assignments(a, s) // 2, s.temperature, s.margins
     ),
     "debiased": lambda a, b, s: losses.simclr_debiased_loss_func(
         *_views(a, b, s), s.temperature, s.tau_plus, s.margins
@@ -96,7 +93,7 @@ PUBLIC = {
         a, b, _others(a, b, s).t(), s.temperature, s.margins
     ),
     "mocov3 hard": lambda a, b, s: losses.mocov3_margin_loss_func(
-        a, b, s.temperature, s.margins, s.tile_size, s.tau_plus, s.beta
+        a, b, s.temperature, s.margins, s.tau_plus, s.beta
     ),
     "nnclr hard": lambda a, b, s: losses.nnclr_margin_loss_func(
         b, a, s.temperature, s.margins, s.tau_plus, s.beta
@@ -111,34 +108,55 @@ PUBLIC = {
     "byol": lambda a, b, s: losses.byol_curv_loss_func(a, b, s.margins),
     "simsiam": lambda a, b, s: losses.simsiam_curv_loss_func(a, b, s.margins),
     "polarization": lambda a, b, s: losses.distance_polarization_loss_func(
-        _views(a, b, s)[0], *s.band, s.tile_size
+        _views(a, b, s)[0], *s.band
     ),
 }
 
-PLAIN = {
-    "mocov3": lambda a, b, s: plain.query_key(a, b, _spec(s)) * 2 * temperature_of(s),
-    "nnclr": lambda a, b, s: plain.query_key(b, a, _spec(s), with_gradient=True),
-    "generalized": lambda a, b, s: plain.query_key(
-        a, b, _spec(s, negatives_weight=s.negatives_weight)
-    ),
-    "simclr": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s)),
-    "classes": lambda a, b, s: plain.same_id(a, _assignments(a, s) // 2, _spec(s)),
-    "debiased": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s, tau_plus=s.tau_plus)),
-    "hard": lambda a, b, s: plain.same_id(*_views(a, b, s), _hard(s)),
-    "mocov2plus": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _spec(s)),
-    "mocov3 hard": lambda a, b, s: plain.query_key(a, b, _hard(s)) * 2 * temperature_of(s),
-    "nnclr hard": lambda a, b, s: plain.query_key(b, a, _hard(s), with_gradient=True),
-    "mocov2plus hard": lambda a, b, s: plain.queue(a, b, _others(a, b, s).t(), _hard(s)),
-    "deepclusterv2": lambda a, b, s: plain.prototypes(
-        a, _others(a, b, s), _assignments(a, s), _spec(s)
-    ),
-    "module": lambda a, b, s: plain.same_id(*_views(a, b, s), _spec(s)),
-    "byol": lambda a, b, s: 2 + 2 * plain.positives_only(a, b, s.margins),
-    "simsiam": lambda a, b, s: plain.positives_only(a, b, s.margins),
-    "polarization": lambda a, b, s: plain.polarization(_views(a, b, s)[0], *s.band)[0],
-}
 
-FORMS = {"engine": PUBLIC, "plain": PLAIN}
+def _by_form(form):
+    """Return the losses by the functions of the plain form, or of the engine in tiles."""
+
+    def query_key(query, key, s, spec, with_gradient=False):
+        return form.query_key(query, key, spec, with_gradient, **_tiles(form, s))
+
+    def same_id(z, ids, s, spec):
+        return form.same_id(z, ids, spec, **_tiles(form, s))
+
+    def queue(query, key, s, spec):
+        return form.queue(query, key, _others(query, key, s).t(), spec, **_tiles(form, s))
+
+    def prototypes(a, b, s):
+        settings = _assignments(a, s), _spec(s)
+        return form.prototypes(a, _others(a, b, s), *settings, **_tiles(form, s))
+
+    def polarization(a, b, s):
+        return form.polarization(_views(a, b, s)[0], *s.band, **_tiles(form, s))[0]
+
+    return {
+        "mocov3": lambda a, b, s: query_key(a, b, s, _spec(s)) * 2 * float(s.temperature),
+        "nnclr": lambda a, b, s: query_key(b, a, s, _spec(s), with_gradient=True),
+        "generalized": lambda a, b, s: query_key(
+            a, b, s, _spec(s, negatives_weight=s.negatives_weight)
+        ),
+        "simclr": lambda a, b, s: same_id(*_views(a, b, s), s, _spec(s)),
+        "classes": lambda a, b, s: same_id(a, _assignments(a, s) // 2, s, _spec(s)),
+        "debiased": lambda a, b, s: same_id(*_views(a, b, s), s, _spec(s, tau_plus=s.tau_plus)),
+        "hard": lambda a, b, s: same_id(*_views(a, b, s), s, _hard(s)),
+        "mocov2plus": lambda a, b, s: queue(a, b, s, _spec(s)),
+        "mocov3 hard": lambda a, b, s: query_key(a, b, s, _hard(s)) * 2 * float(s.temperature),
+        "nnclr hard": lambda a, b, s: query_key(b, a, s, _hard(s), with_gradient=True),
+        "mocov2plus hard": lambda a, b, s: queue(a, b, s, _hard(s)),
+        "deepclusterv2": prototypes,
+        "module": lambda a, b, s: same_id(*_views(a, b, s), s, _spec(s)),
+        "byol": lambda a, b, s: 2 + 2 * form.positives_only(a, b, s.margins),
+        "simsiam": lambda a, b, s: form.positives_only(a, b, s.margins),
+        "polarization": polarization,
+    }
+
+
+PLAIN = _by_form(plain)
+TILED = _by_form(engine)
+FORMS = {"engine": PUBLIC, "tiled": TILED, "plain": PLAIN}
 
 
 def takes(name, margins):

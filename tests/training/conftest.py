@@ -77,7 +77,9 @@ def written(config, tmp_path):
 def own(raw_config, tmp_path):
     """Arguments that name a configuration as solo-learn's users write them, for its programs."""
     short = ["max_epochs=1", "limit_train_batches=2", "limit_val_batches=1"]
-    cfg = raw_config("simclr", "name=own", "backbone.name=resnet18", *short)
+    # With heads for SimCLR and, where a test changes the method, for MoCo v3.
+    cfg = raw_config("mocov3", "name=own", "backbone.name=resnet18", *short)
+    cfg.method = "simclr"
     cfg.optimizer.name, cfg.strategy, cfg.checkpoint.dir = "lars", "auto", "trained_models"
     cfg.data.format = "image_folder"
     return ["--config-path", write_for_hydra(cfg, tmp_path), "--config-name", "own"]

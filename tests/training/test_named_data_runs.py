@@ -23,7 +23,7 @@ SMALL = [
     "backbone.name=narrow_resnet18",
     "++backbone.kwargs={width: 8, blocks: [1, 1, 1, 1]}",
     "method_kwargs.proj_hidden_dim=16",
-    "++method_kwargs.pred_hidden_dim=16",
+    "heads.pred_hidden_dim=16",
     "scheduler.warmup_epochs=0",
 ]
 QUICK = [

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from solo.methods import METHODS
 
 from solo_margins.losses import Margins
-from solo_margins.registry import OUR_METHODS
+from solo_margins.registry import METHOD_NAMES
 from solo_margins.versions import form, host_folder
 
 PROGRAMS = host_folder().parent
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     form() != "main" or not PRETRAIN.is_file(), reason="solo-learn's release has no programs"
 )
 
-MARGIN_FORMS = {name.rpartition("_")[0]: name for name in OUR_METHODS}
+MARGIN_FORMS = {name.rpartition("_")[0]: name for name in METHOD_NAMES}
 
 
 def recipes():
@@ -45,7 +45,7 @@ def program():
 
 
 def test_all_methods_with_a_margin_form_have_a_recipe():
-    assert {recipe.values[1] for recipe in recipes()} == set(OUR_METHODS)
+    assert {recipe.values[1] for recipe in recipes()} == set(METHOD_NAMES)
 
 
 @pytest.mark.parametrize(("file", "method"), recipes())

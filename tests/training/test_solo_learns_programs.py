@@ -1,4 +1,4 @@
-"""solo-learn's own, untouched programs: solo-learn loads, saves and logs; a method brings its own."""
+"""solo-learn's own, untouched programs: solo-learn loads, saves, logs; a method brings its own."""
 
 import json
 

@@ -33,7 +33,7 @@ def test_it_shows_writes_and_then_has_nothing_to_do(checkout, status, export, ca
     shown = capsys.readouterr().out
     assert not status()
     assert "+class MoCoV3Margin(OneDirection, MoCoV3):" in shown
-    assert "+            query, key, self.temperature, self.margins, **self.neg" in shown
+    assert "+            query, key, temperature, self.margins, **self.neg" in shown
 
     assert export(checkout) == 0
     written = set(capsys.readouterr().out.split())

@@ -1,1 +1,10 @@
-"""The losses optimised for speed and memory: tiles of rows, gradients in the forward pass."""
+"""The losses optimised for speed and memory: tiles of rows, gradients in the forward pass.
+
+Its functions are those of :mod:`solo_margins.losses.plain`.
+"""
+
+from solo_margins.losses.engine.comparisons import prototypes, query_key, queue, same_id
+from solo_margins.losses.engine.pairs import positives_only
+from solo_margins.losses.engine.polarization import polarization
+
+__all__ = ["polarization", "positives_only", "prototypes", "query_key", "queue", "same_id"]

@@ -7,7 +7,7 @@ same vectors the similarity matrix is symmetric and half of it suffices.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from solo_margins.losses import plain
-from solo_margins.losses.capture import CapturedContrast, report
+from solo_margins.losses.capture import report_contrast
 from solo_margins.losses.engine import geometry
 from solo_margins.losses.engine.positives import Counts, Positives
-from solo_margins.losses.margins import AlignedTemperature, ContrastSpec
+from solo_margins.losses.margins import ContrastSpec
 
 
 class RowTerms(NamedTuple):
@@ -48,8 +48,10 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
         loss = loss + (beta - 1.0) * positive
         # 1 - βq = (1 - β) + β(1 - q)
         to_positives = to_positives + (1.0 - beta) * margins.attenuation_factor(complement)
-    row_wide = margins.attenuation_type == "I"
-    return RowTerms(loss, to_positives, beta * (attenuated if row_wide else complement))
+    to_negatives = beta * complement
+    if margins.attenuation_type == "I":  # for every gradient of the row
+        to_negatives = beta * attenuated
+    return RowTerms(loss, to_positives, to_negatives)
 
 
 def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: ContrastSpec) -> RowTerms:
@@ -66,7 +68,8 @@ def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: Contras
         return info_nce(positive, negative, spec)
     positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
-    lowest = -1.0 / spec.temperature  # logit of a negative
+    # The lowest logit of a negative, as far as this dtype can hold it.
+    lowest = max(-1.0 / spec.temperature, -torch.finfo(positive.dtype).max / 4)
     peak = torch.maximum(positive, negative).clamp_min(lowest)
     false = negatives * share / positives * (positive - peak).exp()
     every = (negative - peak).exp() / (1.0 - spec.tau_plus)
@@ -74,12 +77,13 @@ def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: Contras
     is_corrected = every - false > floor
     corrected = torch.where(is_corrected, every - false, floor)
     terms = info_nce(positive, corrected.log() + peak, spec)
-    by_positive, by_negative = (
-        torch.where(is_corrected, part / corrected, 0.0) for part in (false, every)
-    )
     # The chain rule: log Ng falls by the false negatives and rises by all of them.
+    by_positive = torch.where(is_corrected, false / corrected, 0.0)
+    by_negative = torch.where(is_corrected, every / corrected, 0.0)
     return RowTerms(
-        terms.loss, terms.to_positives * (1.0 + by_positive), terms.to_negatives * by_negative
+        loss=terms.loss,
+        to_positives=terms.to_positives * (1.0 + by_positive),
+        to_negatives=terms.to_negatives * by_negative,
     )
 
 
@@ -109,17 +113,13 @@ def contrastive_loss(
         tile_size: rows of the similarity matrix held at a time; None chooses.
     """
     compared = rows if columns is None else columns
-    if isinstance(spec.temperature, AlignedTemperature):
-        found = [torch.linalg.vecdot(rows, partner) for partner in _partners(compared, positives)]
-        cosines = torch.stack(found, dim=1)
-        valid = torch.ones_like(cosines) if positives.valid is None else positives.valid
-        temperature = spec.temperature.update((cosines * valid).sum(), valid.sum())
-        spec = replace(spec, temperature=temperature.item())
-    report(CapturedContrast, rows, compared, positives, spec)
+    report_contrast(rows, compared, positives, spec)
     matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
-    if columns is None and _needs_no_shift(rows, spec) and spec.beta == 0.0:
+    if columns is not None:
+        return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
+    if _needs_no_shift(rows, spec) and spec.beta == 0.0:
         return geometry.EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
-    return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, compared)
+    return geometry.EngineLoss.apply(matrix.square, matrix.by_autograd, rows)
 
 
 # --------------------------------------------------------------------------------- positives
@@ -144,8 +144,13 @@ def positive_side(
     rows: Tensor, columns: Tensor, positives: Positives, spec: ContrastSpec
 ) -> PositiveSide:
     """Return the angles between rows and their positives, and the logits with margins."""
-    found = [geometry.angles_between(rows, partner) for partner in _partners(columns, positives)]
-    angles = geometry.Angles(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
+    pairs = [geometry.angles_between(rows, partner) for partner in _partners(columns, positives)]
+    angles = geometry.Angles(
+        angle=torch.stack([pair.angle for pair in pairs], dim=1),
+        cosine=torch.stack([pair.cosine for pair in pairs], dim=1),
+        sine=torch.stack([pair.sine for pair in pairs], dim=1),
+        side=torch.stack([pair.side for pair in pairs], dim=1),
+    )
     logits = spec.margins.similarity(angles.cosine, angles.sine) / spec.temperature
     logits = logits.clamp_min(-torch.finfo(logits.dtype).max / 4)
     if positives.valid is not None:
@@ -162,7 +167,11 @@ def row_terms(
     if isinstance(counts[0], int):  # every row has so many
         return terms
     alone = torch.isneginf(log_positives)
-    return RowTerms(*(term.masked_fill(alone, 0.0) for term in terms))
+    return RowTerms(
+        loss=terms.loss.masked_fill(alone, 0.0),
+        to_positives=terms.to_positives.masked_fill(alone, 0.0),
+        to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
+    )
 
 
 # --------------------------------------------------------------------------------- negatives
@@ -174,9 +183,22 @@ def _needs_no_shift(vectors: Tensor, spec: ContrastSpec) -> bool:
     return largest <= (40.0 if vectors.dtype == torch.float32 else 300.0)
 
 
+class NegativeSide(NamedTuple):
+    """Exponentials of a tile's negatives, their sums by row, and the log-sum of negatives.
+
+    With hard negatives the exponentials are those of (1 + β) z, and ``flat`` those of β z.
+    """
+
+    exponentials: Tensor
+    total: Tensor
+    log_sum: Tensor
+    flat: Tensor | None = None
+    flat_total: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class _Matrix:
-    """The weighted sum of the rows' losses and its gradients, computed in three ways."""
+    """The weighted sum of the rows' losses and its gradients, computed in several ways."""
 
     positives: Positives
     spec: ContrastSpec
@@ -200,9 +222,21 @@ class _Matrix:
     def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
         """Return the factor from exponentials to gradients by the cosines."""
         scaled = to_negatives / total * (self.weight / self.spec.temperature)
-        scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
-        limit = torch.finfo(scaled.dtype).max ** 0.75
-        return scaled.clamp_(-limit, limit)
+        return scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
+
+    def _exponentials(self, vectors: Tensor, strip: slice, buffer: Tensor) -> Tensor:
+        """Return the exponentials of a strip of the upper triangle, 0 where it has no negatives."""
+        height, width = strip.stop - strip.start, vectors.shape[0] - strip.start
+        out = buffer[: height * width].view(height, width)
+        right = vectors[strip.start :].t()
+        sharpness = 1.0 / self.spec.temperature
+        torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
+        excluded = self.positives.excluded[strip]
+        if strip.start > 0:
+            # Left of the triangle is not in this strip; excluding self twice is harmless.
+            own = torch.arange(strip.start, strip.stop, device=vectors.device).unsqueeze(1)
+            excluded = torch.where(excluded < strip.start, own, excluded) - strip.start
+        return out.scatter_(1, excluded, 0.0)
 
     def symmetric(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
         """Return loss and gradient of rows against themselves from the upper triangle alone.
@@ -217,25 +251,12 @@ class _Matrix:
         fits = self.tile_size is None and triangle * vectors.element_size() <= KEPT_BYTES
         keep = needed[0] and (len(strips) == 1 or fits)
         buffer = vectors.new_empty(triangle if keep else tile * size)
-        own = torch.arange(size, device=vectors.device).unsqueeze(1)
-
-        def exponentials(strip: slice, at: int) -> Tensor:
-            shape = (strip.stop - strip.start, size - strip.start)
-            out = buffer[at : at + shape[0] * shape[1]].view(shape)
-            right = vectors[strip.start :].t()
-            sharpness = 1.0 / self.spec.temperature
-            torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
-            excluded = self.positives.excluded[strip]
-            if strip.start > 0:
-                # Left of the triangle is not in this strip; excluding self twice is harmless.
-                excluded = torch.where(excluded < strip.start, own[strip], excluded) - strip.start
-            return out.scatter_(1, excluded, 0.0)
 
         total = vectors.new_zeros(size)
         kept: list[Tensor] = []
-        at = 0
+        at = 0  # where the next strip begins in the buffer, if it is kept
         for strip in strips:
-            tile_exp = exponentials(strip, at)
+            tile_exp = self._exponentials(vectors, strip, buffer[at:])
             total[strip] += tile_exp.sum(dim=1)
             if strip.stop < size:
                 total[strip.stop :] += tile_exp[:, strip.stop - strip.start :].sum(dim=0)
@@ -254,7 +275,7 @@ class _Matrix:
         gradient = torch.zeros_like(vectors)
         factors = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
-            tile_exp = kept[number] if keep else exponentials(strip, 0)
+            tile_exp = kept[number] if keep else self._exponentials(vectors, strip, buffer)
             both = factors[: tile_exp.numel()].view(tile_exp.shape)
             torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
             tile_exp.mul_(both)
@@ -271,6 +292,14 @@ class _Matrix:
             gradient.addcmul_(chords, factor[:, number].unsqueeze(1))
         return loss, [gradient]
 
+    def square(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
+        """Return loss and gradient of rows against themselves from the whole matrix."""
+        loss, gradients = self.rectangular(vectors, vectors, [needed[0], needed[0]])
+        by_rows, by_columns = gradients
+        if by_rows is None or by_columns is None:
+            return loss, [None]
+        return loss, [by_rows.add_(by_columns)]
+
     def rectangular(
         self, rows: Tensor, columns: Tensor, needed: Sequence[bool]
     ) -> LossAndGradients:
@@ -278,7 +307,6 @@ class _Matrix:
         positives, spec, hardness = self.positives, self.spec, self.spec.beta
         width = columns.shape[0]
         tiles = geometry.row_tiles(rows.shape[0], width, self.tile_size, rows.device)
-        shift = not _needs_no_shift(rows, spec)
         side = positive_side(rows, columns, positives, spec)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
@@ -286,48 +314,33 @@ class _Matrix:
         collected: list[RowTerms] = []
 
         for part in tiles:
-            excluded = positives.excluded[part]
             height = part.stop - part.start
             logits = buffer[: height * width].view(height, width)
             torch.mm(rows[part] / spec.temperature, columns.t(), out=logits)
-            logits.scatter_(1, excluded, -torch.inf)
-            peak: Tensor | float = 0.0
-            if shift:
-                peak = logits.amax(dim=1, keepdim=True).clamp_min(-torch.finfo(logits.dtype).max)
-                logits.sub_(peak)
-                peak = peak.squeeze(1)
-            flat = None
-            if hardness > 0.0:
-                # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
-                flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
-                logits.mul_(1.0 + hardness)
-            sharp = logits.exp_()
             counts = positives.counts(width, part, rows.dtype)
-            total = sharp.sum(dim=1)
-            log_negatives = total.log() + (1.0 + hardness) * peak
-            if flat is not None:
-                flat_total = flat.sum(dim=1)
-                log_flat = flat_total.log() + hardness * peak
-                # log Σ e^z e^(βz) / mean(e^(βz)) from its two log-sums
-                count = torch.as_tensor(counts[1], dtype=rows.dtype, device=rows.device)
-                weighted = log_negatives - log_flat + count.log()
-                log_negatives = torch.where(count > 0, weighted, -torch.inf)
-            terms = row_terms(side.log_sum[part], log_negatives, counts, spec)
+            negatives = self._negatives(logits, positives.excluded[part], counts[1])
+            terms = row_terms(side.log_sum[part], negatives.log_sum, counts, spec)
             collected.append(terms)
             if not any(needed):
                 continue
 
-            scale = self._per_negative(terms.to_negatives, total).unsqueeze(1)
-            if flat is not None:
-                flat_scale = self._per_negative(terms.to_negatives, flat_total).unsqueeze(1)
-                sharp.mul_(scale * (1.0 + hardness)).sub_(flat.mul_(flat_scale * hardness))
+            scale = self._per_negative(terms.to_negatives, negatives.total).unsqueeze(1)
+            by_cosine = negatives.exponentials
+            if negatives.flat is not None and negatives.flat_total is not None:
+                flat_scale = self._per_negative(terms.to_negatives, negatives.flat_total)
+                flat = negatives.flat.mul_(flat_scale.unsqueeze(1) * hardness)
+                by_cosine.mul_(scale * (1.0 + hardness)).sub_(flat)
                 scale = torch.ones_like(scale)
             if for_rows is not None:
-                torch.mm(sharp, columns, out=for_rows[part]).mul_(scale)
+                torch.mm(by_cosine, columns, out=for_rows[part]).mul_(scale)
             if for_columns is not None:
-                for_columns.addmm_(sharp.t(), rows[part] * scale)
+                for_columns.addmm_(by_cosine.t(), rows[part] * scale)
 
-        terms = RowTerms(*(torch.cat(term) for term in zip(*collected, strict=True)))
+        terms = RowTerms(
+            loss=torch.cat([part_terms.loss for part_terms in collected]),
+            to_positives=torch.cat([part_terms.to_positives for part_terms in collected]),
+            to_negatives=torch.cat([part_terms.to_negatives for part_terms in collected]),
+        )
         if any(needed):
             factor = self._positive_grad(side, terms)
             for number, partner in enumerate(_partners(columns, positives)):
@@ -339,3 +352,35 @@ class _Matrix:
                     chords.mul_(-sides.unsqueeze(1))
                     for_columns.index_add_(0, positives.columns[:, number], chords)
         return terms.loss.sum() * self.weight, [for_rows, for_columns]
+
+    def _negatives(self, logits: Tensor, excluded: Tensor, count: Tensor | int) -> NegativeSide:
+        """Return the exponentials of a tile of logits, in its memory, and their log-sum by row.
+
+        Args:
+            logits: cosines over τ.
+            excluded: columns that are not negatives, by row.
+            count: number of each row's negatives.
+        """
+        hardness = self.spec.beta
+        logits.scatter_(1, excluded, -torch.inf)
+        peak: Tensor | float = 0.0
+        if not _needs_no_shift(logits, self.spec):
+            largest = logits.amax(dim=1, keepdim=True).clamp_min(-torch.finfo(logits.dtype).max)
+            logits.sub_(largest)
+            peak = largest.squeeze(1)
+        if hardness == 0.0:
+            exponentials = logits.exp_()
+            total = exponentials.sum(dim=1)
+            return NegativeSide(exponentials, total, total.log() + peak)
+        # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
+        flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
+        flat_total = flat.sum(dim=1)
+        exponentials = logits.mul_(1.0 + hardness).exp_()
+        total = exponentials.sum(dim=1)
+        log_total = total.log() + (1.0 + hardness) * peak
+        log_flat = flat_total.log() + hardness * peak
+        # log Σ e^z e^(βz) / mean(e^(βz)) from its two log-sums
+        number = torch.as_tensor(count, dtype=total.dtype, device=total.device)
+        weighted = log_total - log_flat + number.log()
+        log_sum = torch.where(number > 0, weighted, -torch.inf)
+        return NegativeSide(exponentials, total, log_sum, flat, flat_total)

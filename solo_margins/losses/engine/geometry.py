@@ -24,7 +24,7 @@ def row_tiles(rows: int, columns: int, tile_size: int | None, device: torch.devi
 
 
 def plain_gradients(
-    plain: Callable[..., Tensor],
+    plain_form: Callable[..., Tensor],
     tensors: Sequence[Tensor],
     needed: Sequence[bool],
     upstream: Tensor,
@@ -33,24 +33,29 @@ def plain_gradients(
     # As views, so that a tensor which is passed twice gets a gradient for each position.
     inputs = [tensor.view_as(tensor) for tensor in tensors]
     sources = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
-    gradients = iter(torch.autograd.grad(plain(*inputs), sources, upstream, create_graph=True))
-    return [next(gradients) if is_needed else None for is_needed in needed]
+    found = torch.autograd.grad(plain_form(*inputs), sources, upstream, create_graph=True)
+    gradients: list[Tensor | None] = []
+    waiting = list(found)
+    for is_needed in needed:
+        gradients.append(waiting.pop(0) if is_needed else None)
+    return gradients
 
 
 class EngineLoss(torch.autograd.Function):
     """A scalar loss of tensors, differentiable any number of times.
 
-    ``EngineLoss.apply(engine, plain, *tensors)`` takes two functions of the tensors. The engine
-    returns the loss and one gradient or None for each tensor; ``needed`` tells which are required.
-    The plain form returns the loss by autograd; it runs where gradients are differentiated.
+    ``EngineLoss.apply(engine, plain_form, *tensors)`` takes two functions of the tensors. The
+    engine returns the loss and one gradient or None for each tensor; ``needed`` tells which are
+    required. The plain form returns the loss by autograd; it runs where gradients are
+    differentiated.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, engine: Callable[..., Any], plain: Callable[..., Tensor], *tensors: Tensor
+        ctx: Any, engine: Callable[..., Any], plain_form: Callable[..., Tensor], *tensors: Tensor
     ) -> Tensor:
         """Return the engine's loss and keep its gradients."""
-        ctx.plain = plain
+        ctx.plain_form = plain_form
         loss, gradients = engine(*tensors, needed=ctx.needs_input_grad[2:])
         ctx.save_for_backward(*tensors, *gradients)
         return loss
@@ -59,18 +64,23 @@ class EngineLoss(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Return the engine's gradients, the plain form's under ``create_graph=True``."""
         needed = ctx.needs_input_grad[2:]
-        tensors, gradients = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
+        # Read once: activation checkpointing allows no second unpacking.
+        saved = ctx.saved_tensors
+        tensors, gradients = saved[: len(needed)], saved[len(needed) :]
         if torch.is_grad_enabled():
-            return None, None, *plain_gradients(ctx.plain, tensors, needed, upstream)
-        return None, None, *(None if g is None else g * upstream for g in gradients)
+            scaled = plain_gradients(ctx.plain_form, tensors, needed, upstream)
+        else:
+            scaled = [None if g is None else g * upstream for g in gradients]
+        return None, None, *scaled
 
 
-def _is_ordinary(length: Tensor) -> bool:
+def _is_ordinary(length: Tensor, smallest: float) -> bool:
     """Whether all lengths are far from under- and overflow; a GPU is not made to wait for it."""
     if length.device.type != "cpu":
         return False
     shortest, longest = torch.aminmax(length)
-    return shortest.item() > 1e-10 and longest.item() < 1e15  # False for a NaN
+    # False for a NaN
+    return shortest.item() > max(1e-10, smallest) and longest.item() < 1e15
 
 
 def _careful_unit(wide: Tensor, smallest: float) -> tuple[Tensor, Tensor]:
@@ -92,24 +102,27 @@ class _UnitVectors(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
         length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        if _is_ordinary(length):
+        smallest = plain.smallest_norm(x.dtype)
+        if _is_ordinary(length, smallest):
             inverse = length.reciprocal_()
             unit = wide * inverse
         else:
-            unit, inverse = _careful_unit(wide, plain.smallest_norm(x.dtype))
+            unit, inverse = _careful_unit(wide, smallest)
         ctx.save_for_backward(x, unit, inverse)
         return unit
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> Tensor | None:
-        """Project the gradient onto the sphere, undo the scale, saturate instead of overflowing."""
+        """Project the gradient onto the sphere and undo the scale.
+
+        What leaves the range of float16 becomes infinite, so that a gradient scaler sees it.
+        """
         x, unit, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
             return plain_gradients(plain.unit_vectors, [x], [True], upstream)[0]
         radial = torch.linalg.vecdot(upstream, unit).unsqueeze(1)
         tangent = torch.addcmul(upstream, unit, radial, value=-1.0).mul_(inverse)
-        limit = torch.finfo(x.dtype).max
-        return tangent.clamp_(-limit, limit).to(x.dtype)
+        return tangent.to(x.dtype)
 
 
 def unit_vectors(*embeddings: Tensor) -> list[Tensor]:

@@ -1,6 +1,5 @@
 """Which columns of a similarity matrix are positives of which row, and which are left out."""
 
-import functools
 from dataclasses import dataclass
 
 import torch
@@ -124,7 +123,6 @@ def _are_two_views(ids: Tensor) -> bool:
     return not bool((ordered[1:] == ordered[:-1]).any())
 
 
-@functools.lru_cache(maxsize=8)
 def _two_views(rows: int, device: torch.device) -> Positives:
     """Return the structure of two views of distinct samples, which depends on sizes alone."""
     own = torch.arange(rows, device=device).unsqueeze(1)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from reproduce import grid
 from reproduce.experiments import Cell
+from reproduce.study import PRESETS
 
 from solo_margins import results
 
@@ -55,8 +56,9 @@ def test_a_cell_that_fails_is_named_and_the_others_run(study, baseline, scaled, 
     assert failed == [f"{name} seed 1" for name in names]
     assert [line.settings["variant"] for line in results.read(study.file)] == ["baseline"]
     errors = capsys.readouterr().err
-    assert f"cell={names[0]}): method_kwargs.margins.angular must be a number in [0, π]" in errors
-    assert f"cell={names[1]}): Another process runs this cell in {folder}." in errors
+    reasons = ("method_kwargs.margins.angular", str(folder))
+    for name, reason in zip(names, reasons, strict=True):
+        assert any(name in line and reason in line for line in errors.splitlines())
 
 
 PROGRAM = """
@@ -154,3 +156,11 @@ def test_the_papers_own_probe_can_be_asked_for(study, baseline):
     [record] = results.read(study.file)
     assert record.settings["probe"] == "linear"
     assert 0 < record.figures["linear_acc1"] < 100
+
+
+def test_a_preset_sets_no_head_that_a_method_lacks():
+    mini = PRESETS["mini"]
+    head = "method_kwargs.pred_hidden_dim=512"
+    assert head in grid.settings_for(Cell("byol_curv", "cifar10", "curv"), mini)
+    simclr = grid.settings_for(Cell("simclr_margin", "cifar10", "pos"), mini)
+    assert simclr == [setting for setting in mini.settings if setting != head]

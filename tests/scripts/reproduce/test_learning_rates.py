@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
+from reproduce import grid
 from reproduce.experiments import EXPERIMENTS
 from reproduce.study import PRESETS
 from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
@@ -60,7 +61,7 @@ def test_the_rate_is_that_of_the_optimizer(composed, images, preset, cell):
         f"{cell.method}.yaml",
         f"data={cell.data}",
         f"variant={cell.variant}",
-        *PRESETS[preset].settings,
+        *grid.settings_for(cell, PRESETS[preset]),
         *cell.changes,
         f"data.train_path={images}",
         "data.unlabelled_folder=null",

@@ -1,6 +1,6 @@
 """Split an image folder for choosing and for testing, by links.
 
-    python scripts/hold_out.py /data/cifar10 /data/split --per-class 500
+    python scripts/reproduce/hold_out.py /data/cifar10 /data/split --per-class 500
 
 Of <source>/train some images of each class are held out. <output>/choose has the rest of them as
 train/ and the held-out ones as val/; <output>/test has the same train/, and the test images of
