@@ -13,6 +13,7 @@ from solo_margins.config import setting
 from solo_margins.losses.capture import Captured, capture
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
+from solo_margins.ranks import is_rank_zero
 from solo_margins.recipes import RECIPES, Values, Variants, are_data_of_papers
 from solo_margins.resolvers import running_program
 
@@ -66,10 +67,15 @@ def announce_default(cfg: DictConfig) -> None:
     program = running_program()
     is_chosen = program is None or program.runtime.choices.get("variant", "") is not None
     data, recipes = _recipes_of(cfg)
-    if is_chosen or are_data_of_papers(data) or setting(cfg, "variant") not in recipes:
+    if (
+        not is_rank_zero()
+        or is_chosen
+        or are_data_of_papers(data)
+        or setting(cfg, "variant") not in recipes
+    ):
         return
     others = ", ".join(name for name in recipes if name != cfg.variant)
-    pl.utilities.rank_zero_only(print)(
+    print(
         f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
         f"other choices are variant=<one of {others}>.",
         flush=True,

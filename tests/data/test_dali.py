@@ -170,9 +170,8 @@ def test_an_error_names_the_image_that_dali_cannot_read(image_folder, tmp_path, 
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[-1], name)
     samples = labelled_files(images / "train")
     batches = DALIBatches(samples, lambda: classifier_crops(GREY), 37, 1, 1, "cpu", False)
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(ValueError) as caught:
         list(batches)
-    assert is_from_dali(caught.value)
-    assert str(bad) in explanation(caught.value, [file for file, _ in samples])
+    assert str(bad) in str(caught.value)
     assert not is_from_dali(RuntimeError("another"))
     assert explanation(RuntimeError("Critical error in pipeline: out of memory"), []) is None
