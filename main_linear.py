@@ -8,18 +8,20 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from solo_margins import cli, command_line, training
+from solo_margins.cli import exit_on_interrupt, run_cli
+from solo_margins.command_line import check_or_exit
+from solo_margins.training import linear
 
 
 # Without --config-name there is nothing to run, but --help has something to print.
 @hydra.main(version_base=None, config_name="solo_margins/help")
 def main(cfg: DictConfig) -> None:
     """Train a linear classifier on the checkpoint's backbone, as the configuration says."""
-    cli.run_cli(training.linear, cfg, program=__file__)
+    run_cli(linear, cfg, program=__file__)
 
 
 if __name__ == "__main__":
     # A launcher may wait here for jobs that run elsewhere.
-    with cli.exit_on_interrupt():
-        command_line.check_or_exit(sys.argv[1:], __file__)
+    with exit_on_interrupt():
+        check_or_exit(sys.argv[1:], __file__)
         main()

@@ -30,8 +30,8 @@ from tqdm import tqdm
 
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
-from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import parsed
+from solo_margins.training.checked_config import checked_pretraining
+from solo_margins.training.pretrain import parsed_pretraining
 from solo_margins.versions import form
 
 
@@ -88,7 +88,7 @@ def run_data(reader: str, images: Path, arguments: argparse.Namespace) -> RunDat
             f"optimizer.batch_size={arguments.batch}",
         ],
     )
-    return RunData(parsed(checked(cfg)), pretraining=True)
+    return RunData(parsed_pretraining(checked_pretraining(cfg)), pretraining=True)
 
 
 def take_batches(

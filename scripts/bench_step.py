@@ -34,11 +34,12 @@ from omegaconf import OmegaConf
 from solo.methods import METHODS
 from tqdm import tqdm
 
+from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
-from solo_margins.training.checked_config import checked
+from solo_margins.training.checked_config import checked_pretraining
 from solo_margins.training.checkpointing import Run
-from solo_margins.training.programs import build_method, parsed
-from solo_margins.training.trainer import train
+from solo_margins.training.fit import fit
+from solo_margins.training.pretrain import build_method, parsed_pretraining
 from solo_margins.versions import form
 
 BARS = {"all margins": 1.02, "one direction": 0.6}
@@ -174,7 +175,7 @@ def seconds_between(ends: list[float]) -> float:
 
 def timed_run(*settings: str) -> tuple[Run, list[float]]:
     """Train MoCo v3 with margins; return what it leaves behind and when each step ended."""
-    cfg = parsed(checked(composed("mocov3_margin", settings)))
+    cfg = parsed_pretraining(checked_pretraining(composed("mocov3_margin", settings)))
     model = build_method(cfg)
     ends: list[float] = []
     hosts_own = model.on_train_batch_end
@@ -184,7 +185,8 @@ def timed_run(*settings: str) -> tuple[Run, list[float]]:
         ends.append(time.perf_counter())
 
     model.on_train_batch_end = note
-    return train(cfg, model), ends
+    data = RunData(cfg, pretraining=True)
+    return fit(cfg, model, data, classifier="Online classifier"), ends
 
 
 def compare_formats(images: Path, steps: int, turns: int, device: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.files import complete_file
+from solo_margins.ranks import is_rank_zero
 from solo_margins.same_run import (
     SETTINGS_IN_CHECKPOINT,
     are_the_same_run,
@@ -207,7 +208,7 @@ def newest_readable(folder: Path) -> Path | None:
         fault = fault_of(checkpoint)
         if fault is None:
             return checkpoint
-        if os.environ.get("LOCAL_RANK", "0") == "0":
+        if is_rank_zero():
             log.warning("Skipped the checkpoint %s: %s.", checkpoint, fault)
     return None
 

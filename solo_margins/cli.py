@@ -1,4 +1,8 @@
-"""How a program runs and ends: one sentence and an exit code instead of a stack trace."""
+"""How a program runs and ends: one sentence and an exit code instead of a stack trace.
+
+A function that finds a setting or a file wrong raises ``ValueError`` with one sentence.
+:func:`run_cli` is the only place that catches it.
+"""
 
 import logging
 import os
@@ -10,17 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from solo_margins.resolvers import running_program
+from solo_margins import multirun
+from solo_margins.ranks import is_rank_zero
 
 # Exit code of a process that a signal has ended, less the signal's number, as shells have it.
 EXIT_BY_SIGNAL = 128
 
 
-class SetupError(ValueError):
-    """A run cannot start as it is configured; the message is one sentence for the user."""
-
-
-class TrainingStopped(SetupError):
+class TrainingStopped(ValueError):
     """All ranks ended a run at once, because it cannot succeed; the message is one sentence."""
 
 
@@ -36,70 +37,14 @@ class TrainingInterrupted(SystemExit):
     """
 
     def __init__(self, message: str, checkpoint: Path | None, number: int = signal.SIGINT) -> None:
-        # A helper that exits with an error makes Lightning kill the main process.
-        super().__init__(0 if is_helper_process() else EXIT_BY_SIGNAL + number)
+        # Another rank that exits with an error makes Lightning kill rank 0.
+        super().__init__(EXIT_BY_SIGNAL + number if is_rank_zero() else 0)
         self.message = message
         self.checkpoint = checkpoint
         self.signal = number
 
     def __str__(self) -> str:
         return self.message
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Turn what a wrong configuration raises during set-up into a :class:`SetupError`."""
-    try:
-        yield
-    except SetupError:
-        raise
-    except Exception as error:
-        sentence = _sentence_for(error)
-        if sentence is None:
-            raise
-        raise SetupError(sentence) from error
-
-
-def _sentence_for(error: Exception) -> str | None:
-    """Return one line for an error that a user can mend, None for any other."""
-    family = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
-    if "omegaconf.errors.OmegaConfBaseException" in family:
-        key = getattr(error, "full_key", None)
-        reason = str(error).splitlines()[0]
-        return f"The configuration is wrong at {key}: {reason}" if key else reason
-    if isinstance(error, AssertionError):
-        return _assertion(error)
-    if isinstance(error, ImportError):
-        # Python's own import errors name the module: those are not the user's to mend.
-        return one_line(error) if error.name is None else None
-    mendable = (ValueError, NotImplementedError, FileNotFoundError, NotADirectoryError)
-    if isinstance(error, (*mendable, PermissionError)) or any(
-        name.endswith(".MisconfigurationException") for name in family
-    ):
-        return one_line(error)
-    return None
-
-
-def _assertion(error: AssertionError) -> str | None:
-    """Explain one of solo-learn's checks, most of which carry no message."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    if "solo" not in Path(frame.filename).parts:
-        return None
-    reason = one_line(error) or f"it requires `{(frame.line or '').removeprefix('assert ')}`."
-    return f"solo-learn refuses the configuration: {reason}"
-
-
-def one_line(error: BaseException) -> str:
-    """Return the text of an error without line breaks."""
-    return " ".join(str(error).split())
-
-
-def wants_traces() -> bool:
-    """Tell whether the user has asked for full stack traces."""
-    return any(
-        os.environ.get(name, "") not in ("", "0")
-        for name in ("HYDRA_FULL_ERROR", "SOLO_MARGINS_DEBUG")
-    )
 
 
 def run_cli(
@@ -118,42 +63,96 @@ def run_cli(
     Args:
         function: what to call.
         arguments: what to call it with.
-        program: the file of the program; by default the one that Python was started with.
+        program: the file of a program whose configuration is the first argument. A job of a
+            multirun that needs several processes is run by this program.
     """
     if arguments and arguments[0] in (["-h"], ["--help"]):
-        return print(str(sys.modules[function.__module__].__doc__).strip())
-    job = current_job()
+        print(str(sys.modules[function.__module__].__doc__).strip())
+        return None
+    job = multirun.current_job()
     if job is not None:
         print(f"\nStarting {job}", flush=True)
     show_warnings()
     try:
-        with exit_on_interrupt(), as_single_run(program or sys.argv[0], job):
+        with exit_on_interrupt():
+            if job is not None and program is not None:
+                multirun.see_paths_from_the_start()
+                if multirun.needs_processes(arguments[0]):
+                    return multirun.run_as_a_program(program)
             return function(*arguments)
     except Exception as error:
-        if wants_traces() or not (job or isinstance(error, SetupError)):
-            raise
-        exit_with(error, job)
+        end(error, job)
 
 
-def exit_with(error: Exception, job: str | None = None) -> NoReturn:
+def end(error: Exception, job: str | None) -> NoReturn:
     """End the process with the sentence of an error and exit code 1.
 
     Args:
-        error: what went wrong.
+        error: what went wrong; one that the user cannot mend is raised again.
         job: the job of a multirun that went wrong, which alone is ended.
     """
-    if isinstance(error, TrainingStopped) and is_helper_process():
-        # All ranks have stopped. One that exits with an error makes Lightning kill the first.
+    sentence = sentence_of(error)
+    if wants_traces() or (sentence is None and job is None):
+        raise error
+    if isinstance(error, TrainingStopped) and not is_rank_zero():
+        # All ranks have stopped, and rank 0 says why. One that exits with an error makes Lightning
+        # kill rank 0.
         raise SystemExit(0) from None
     if job is None:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {sentence}", file=sys.stderr)
         raise SystemExit(1) from None
-    reason = error if isinstance(error, SetupError) else f"\n{traceback.format_exc()}"
+    reason = sentence or f"\n{traceback.format_exc()}"
     print(f"Error in {job}: {reason}", file=sys.stderr, flush=True)
     from hydra.errors import CompactHydraException
 
     # Hydra goes on with the other jobs; after the last one it shows the first such error.
-    raise CompactHydraException(one_line(error) or type(error).__name__) from None
+    raise CompactHydraException(sentence or type(error).__name__) from None
+
+
+def sentence_of(error: Exception) -> str | None:
+    """Return one line for an error that a user can mend, None for a fault of the program."""
+    if isinstance(error, ImportError):
+        # Python's own import errors name the module; ours say what to install.
+        return one_line(error) if error.name is None else None
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if "OmegaConfBaseException" in names:
+        reason_of_ours = _behind(error)
+        if reason_of_ours is not None:
+            return one_line(reason_of_ours)
+        key = getattr(error, "full_key", None)
+        reason = str(error).splitlines()[0]
+        return f"The configuration is wrong at {key}: {reason}" if key else reason
+    # A disk, a file or a network that fails is not a fault of the program.
+    if isinstance(error, (ValueError, OSError)):
+        return one_line(error)
+    # What solo-learn's release lacks.
+    if isinstance(error, NotImplementedError) and str(error):
+        return one_line(error)
+    # Lightning's, for settings of the trainer. Most commands do without its import.
+    if "MisconfigurationException" in names:
+        return one_line(error)
+    return None
+
+
+def _behind(error: BaseException) -> ValueError | None:
+    """Return what one of our resolvers has raised, where that is behind an error of OmegaConf's."""
+    if type(error).__name__ != "InterpolationResolutionError":
+        return None
+    inner = error.__context__
+    while inner is not None and type(inner).__module__.startswith("omegaconf"):
+        inner = inner.__context__
+    return inner if isinstance(inner, ValueError) else None
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an error without line breaks."""
+    return " ".join(str(error).split())
+
+
+def wants_traces() -> bool:
+    """Tell whether the user has asked for full stack traces."""
+    names = ("HYDRA_FULL_ERROR", "SOLO_MARGINS_DEBUG")
+    return any(os.environ.get(name, "") not in ("", "0") for name in names)
 
 
 @contextmanager
@@ -162,8 +161,8 @@ def exit_on_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if is_helper_process():
-            # A helper that exits with an error makes Lightning kill the main process.
+        if not is_rank_zero():
+            # Another rank that exits with an error makes Lightning kill rank 0.
             raise SystemExit(0) from None
         print("Interrupted.", file=sys.stderr)
         raise SystemExit(EXIT_BY_SIGNAL + signal.SIGINT) from None
@@ -184,64 +183,3 @@ def show_warnings() -> None:
     ours = logging.getLogger("solo_margins")
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.WARNING)
-
-
-def is_helper_process() -> bool:
-    """Tell whether this process was started by another rank to train along with it."""
-    return os.environ.get("LOCAL_RANK", "0") != "0"
-
-
-# Jobs of Hydra's multirun
-
-
-def current_job() -> str | None:
-    """Return a description of the job of a multirun that this process is running, if it is."""
-    hydra = running_program()
-    if hydra is None or hydra.mode.name != "MULTIRUN":
-        return None
-    return f"job {hydra.job.num} ({' '.join(hydra.overrides.task)})"
-
-
-@contextmanager
-def as_single_run(program: str | Path, job: str | None) -> Iterator[None]:
-    """Give a job what a single run of a program finds, and leave nothing to the next job.
-
-    - Relative paths are seen from where the multirun was started, wherever a launcher runs the job.
-    - Lightning starts helpers for further devices by the command line of this process, which is
-      that of the whole multirun, or of a launcher's worker.
-    - Lightning leaves environment variables and a process group; the next job of this process
-      would wait for helpers that have gone.
-
-    Args:
-        program: the file of the program.
-        job: the job of a multirun; without one nothing is done.
-    """
-    if job is None:
-        yield
-        return
-    hydra = running_program()
-    main = sys.modules["__main__"]
-    folder, environment, before = os.getcwd(), dict(os.environ), (sys.argv, main.__spec__)
-    if not hydra.job.chdir:
-        os.chdir(hydra.runtime.cwd)
-    sys.argv, main.__spec__ = [str(Path(program).resolve()), *_arguments_of_job(hydra)], None
-    try:
-        yield
-    finally:
-        distributed = sys.modules.get("torch.distributed")
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            distributed.destroy_process_group()
-        sys.argv, main.__spec__ = before
-        os.chdir(folder)
-        for name in set(os.environ) - set(environment):
-            del os.environ[name]
-        os.environ.update(environment)
-
-
-def _arguments_of_job(hydra: Any) -> list[str]:
-    arguments = ["--config-name", str(hydra.job.config_name)]
-    options = {"command-line": "--config-dir", "main": "--config-path"}
-    for source in hydra.runtime.config_sources:
-        if source.schema == "file" and source.provider in options:
-            arguments += [options[source.provider], str(source.path)]
-    return [*arguments, *hydra.overrides.task]

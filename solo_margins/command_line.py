@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from solo_margins.cli import SetupError, exit_with
+from solo_margins.cli import end
 from solo_margins.config import nearest
 
 # Options of Hydra that take a value, with the short form of each.
@@ -25,12 +25,12 @@ def check_or_exit(arguments: Sequence[str], program: str | Path) -> None:
     """End the program with one sentence where its command line has such a mistake."""
     try:
         check(arguments, program)
-    except SetupError as error:
-        exit_with(error)
+    except ValueError as error:
+        end(error, job=None)
 
 
 def check(arguments: Sequence[str], program: str | Path) -> None:
-    """Raise ``SetupError`` for a configuration that is not there, or a value that needs quotes.
+    """Raise ``ValueError`` for a configuration that is not there, or a value that needs quotes.
 
     Args:
         arguments: the command line, without the program.
@@ -65,14 +65,14 @@ def _check_configuration(options: argparse.Namespace, beside: Path) -> None:
             there += sorted(x.name for x in folder.iterdir() if x.name.endswith(".yaml"))
     near = nearest(Path(name).stem, [known.removesuffix(".yaml") for known in there])
     question = "." if near is None else f"; did you mean {near}.yaml?"
-    raise SetupError(f"There is no configuration {name}{question} There are {', '.join(there)}.")
+    raise ValueError(f"There is no configuration {name}{question} There are {', '.join(there)}.")
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
     before = ""
     for override in overrides:
         if not _is_readable(override):
-            raise SetupError(_advice(override, before))
+            raise ValueError(_advice(override, before))
         before = override
 
 

@@ -6,9 +6,10 @@ import warnings
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import nn
+
+from solo_margins.ranks import is_rank_zero
 
 # Numbers in a vector of AVX-512, the widest of any CPU.
 VECTOR = 16
@@ -25,9 +26,8 @@ def runs_on_cpu(cfg: DictConfig) -> bool:
 def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     """Return the configuration with a strategy and devices that Lightning 2 accepts.
 
-    Without a strategy Lightning chooses one. Learning rates are scaled by ``len(cfg.devices)``, so
-    GPUs are written as a list. On the CPU Lightning wants a number of processes: ``"1"``, or for n
-    processes a decimal padded to n digits, satisfies both.
+    Without a strategy Lightning chooses one. solo-learn scales learning rates by
+    ``len(cfg.devices)``, so devices are written as a list, of CPU processes as well.
     """
     if OmegaConf.select(cfg, "strategy", default=None) in (None, "None"):
         cfg.strategy = "auto"
@@ -36,11 +36,7 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
         cfg.accelerator = "cpu" if on_cpu else "gpu"
     available = 1 if on_cpu else torch.cuda.device_count()
     devices = _listed(OmegaConf.select(cfg, "devices", default=None), max(1, available))
-    if on_cpu:
-        processes = len(devices)
-        cfg.devices = str(processes).zfill(processes)
-    else:
-        cfg.devices = devices
+    cfg.devices = devices
     return cfg
 
 
@@ -83,7 +79,7 @@ def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:
     ]
     if not unsafe or not on_cpu:
         return True
-    if getattr(rank_zero_only, "rank", 0) == 0:
+    if is_rank_zero():
         warnings.warn(
             f"The network stays in contiguous memory (performance.disable_channel_last=true): in "
             f"channels-last memory PyTorch crashes on CPUs in the layer {unsafe[0]}, a 1x1 "

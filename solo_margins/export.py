@@ -25,7 +25,7 @@ from torch import nn
 from solo_margins import registry
 from solo_margins.backbones import BACKBONES, build_backbone, load_backbone
 from solo_margins.checkpoints import find_checkpoint, read_settings
-from solo_margins.cli import run_cli, user_errors
+from solo_margins.cli import run_cli
 from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
 from solo_margins.files import complete_folder
@@ -189,8 +189,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--to", required=True, choices=TARGETS)
     parser.add_argument("--output", help="folder to write; by default <run>-<target>, here")
     options = parser.parse_args(arguments)
-    with user_errors():
-        folder = export(options.checkpoint, options.to, options.output)
+    folder = export(options.checkpoint, options.to, options.output)
     print(f"Weights: {folder / TARGETS[options.to]}\nModel card: {folder / 'README.md'}")
 
 

@@ -13,6 +13,16 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
+# Settings in ``optimizer.kwargs``, by ``optimizer.name``.
+_OF_TORCH = ("maximize", "foreach", "differentiable", "fused")
+_OF_ADAM = ("betas", "eps", "amsgrad", "capturable", *_OF_TORCH)
+OPTIMIZER_SETTINGS = {
+    "sgd": ("momentum", "dampening", "nesterov", *_OF_TORCH),
+    "lars": ("momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"),
+    "adam": _OF_ADAM,
+    "adamw": _OF_ADAM,
+}
+
 
 def warmup_cosine_lr(
     step: int, base: float, start: float, minimum: float, warmup: float, total: float
@@ -124,19 +134,6 @@ def warmup_cosine(module: Any, optimizer: Optimizer, unscheduled: Sequence[int] 
     return {"scheduler": scheduler, "interval": module.scheduler_interval, "frequency": 1}
 
 
-# Settings in ``optimizer.kwargs`` that some optimizers take and others refuse.
-OPTIMIZERS_WITH = {
-    "momentum": ("sgd", "lars"),
-    "dampening": ("sgd", "lars"),
-    "nesterov": ("sgd", "lars"),
-    "eta": ("lars",),
-    "clip_lr": ("lars",),
-    "exclude_bias_n_norm": ("lars",),
-    "betas": ("adam", "adamw"),
-    "amsgrad": ("adam", "adamw"),
-}
-
-
 def settings_of_optimizer(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in ``optimizer.kwargs`` without nulls and those of other optimizers.
 
@@ -146,10 +143,13 @@ def settings_of_optimizer(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any
         >>> settings_of_optimizer("adam", {"momentum": 0.9, "betas": (0.9, 0.99), "eps": None})
         {'betas': (0.9, 0.99)}
     """
+    of_others: set[str] = set()
+    for other, settings in OPTIMIZER_SETTINGS.items():
+        if other != name:
+            of_others.update(settings)
+    of_others.difference_update(OPTIMIZER_SETTINGS.get(name, ()))
     return {
-        key: value
-        for key, value in kwargs.items()
-        if value is not None and name in OPTIMIZERS_WITH.get(key, (name,))
+        key: value for key, value in kwargs.items() if value is not None and key not in of_others
     }
 
 

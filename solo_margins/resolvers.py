@@ -1,4 +1,4 @@
-"""What our YAML files need besides Hydra itself: resolvers, and launchers."""
+"""Resolvers that our YAML files call, and our configurations as a command line composes them."""
 
 import inspect
 import os
@@ -14,7 +14,7 @@ from solo_margins.recipes import probe_setting, recipe_value
 
 
 def install() -> None:
-    """Make our resolvers and launchers known to Hydra; a second call is harmless.
+    """Make our resolvers known to OmegaConf; a second call is harmless.
 
     - ``${solo_margins.digits:<split>}``: a folder of the embedded digits
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
@@ -38,9 +38,6 @@ def install() -> None:
     }
     for name, resolver in resolvers.items():
         _register(f"solo_margins.{name}", resolver)
-    from hydra_plugins import solo_margins_launchers
-
-    solo_margins_launchers.explain_missing()
 
 
 def _register(name: str, resolver: Callable[..., Any]) -> None:

@@ -239,7 +239,7 @@ def trainer(tmp_path, accelerator):
         return pl.Trainer(
             **{
                 "accelerator": accelerator,
-                "devices": cfg.devices,
+                "devices": cfg.devices if isinstance(cfg.devices, int) else len(cfg.devices),
                 "strategy": cfg.strategy,
                 "max_epochs": cfg.max_epochs,
                 "callbacks": list(callbacks),

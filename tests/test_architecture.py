@@ -10,19 +10,30 @@ PACKAGE = Path(__file__).resolve().parents[1] / "solo_margins"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "configs" not in path.parts]
 # From bottom to top: a part may import those of earlier lines, wherever in its files it does.
 LAYERS = [
-    ["config", "devices", "files", "learning_rates", "losses", "recipes", "same_run", "versions"],
+    ["ranks"],
+    [
+        "config",
+        "devices",
+        "files",
+        "learning_rates",
+        "losses",
+        "recipes",
+        "same_run",
+        "versions",
+    ],
     ["checkpoints", "results"],
     ["backbones"],
     ["solo_1_0_2"],
     ["registry"],
     ["data"],
     ["resolvers"],
+    ["multirun"],
     ["cli"],
-    ["lens"],
+    ["command_line", "lens"],
     ["methods"],
     ["training"],
     ["evaluation"],
-    ["export", "hydra_callback"],
+    ["export", "linear", "pretrain"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The registry imports the methods inside of a function, and the release shares one module of data.

@@ -155,7 +155,6 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
         metadata.get_all("Provides-Extra")
     )
     assert set(entry_points["hydra.plugins"].values()) == {
-        "hydra_plugins.solo_margins_launchers:MissingLauncher",
         "hydra_plugins.solo_margins_searchpath:SoloMarginsSearchPathPlugin",
     }
 

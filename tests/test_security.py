@@ -142,7 +142,7 @@ def bait(marker):
 
 
 def refused(call, path, marker):
-    with pytest.raises((training.SetupError, ValueError)) as caught:
+    with pytest.raises(ValueError) as caught:
         call()
     assert not marker.exists(), "a checkpoint was executed"
     assert str(path) in str(caught.value)
@@ -152,7 +152,7 @@ def refused(call, path, marker):
 @pytest.fixture
 def pretrained(raw_config):
     """A configuration and the checkpoint that it made."""
-    cfg = raw_config("simclr", "max_epochs=1", "enable_progress_bar=false")
+    cfg = raw_config("simclr_margin", "max_epochs=1", "enable_progress_bar=false")
     del cfg["devices"], cfg["performance"]
     return cfg, training.pretrain(cfg).checkpoint
 
@@ -223,7 +223,7 @@ def test_a_damaged_checkpoint_is_one_sentence(pretrained, tmp_path, content):
     path = tmp_path / "damaged.ckpt"
     path.write_bytes(content)
     cfg.resume_from_checkpoint = str(path)
-    with pytest.raises(training.SetupError, match="damaged") as caught:
+    with pytest.raises(ValueError, match="damaged") as caught:
         training.pretrain(cfg)
     assert "\n" not in str(caught.value)
 

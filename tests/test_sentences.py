@@ -234,25 +234,6 @@ def test_losses_of_the_rows(examples):
         torch.testing.assert_close(polarized, expected + 3 * penalty)
 
 
-def test_polarization_empties_its_band(examples, small_wordnet):
-    from sentences import QuickThoughts, Sentences, parsed, train
-    from wordnet import Vocabulary, read
-
-    synsets = read(small_wordnet)
-    vocabulary = Vocabulary(text for one in synsets for text in (one.definition, *one.examples))
-    data = Sentences.of(synsets, vocabulary)
-    words = ["--epochs", "5", "--batch-size", "40", "--lr", "5e-3", "--temperature", "0.1"]
-    settings = parsed([*words, "--weight", "100", "--lower", "0.2", "--upper", "0.4"])
-    inside = []
-    for row in ("qt", "qt+dp"):
-        torch.manual_seed(0)
-        model = QuickThoughts(len(vocabulary))
-        train(model, data, row, settings, "")
-        every = torch.cat(list(model.distances(data).values()))
-        inside.append(((every > 0.2) & (every < 0.4)).double().mean().item())
-    assert inside[1] < 0.5 * inside[0]
-
-
 def test_wordnet_is_missing(examples, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="wordnet") as caught:
         run(monkeypatch, "--wordnet", tmp_path)

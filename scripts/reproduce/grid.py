@@ -178,7 +178,7 @@ def _quiet(folder: Path) -> Iterator[None]:
     """Send what a run prints into a file of its folder: several run at a time.
 
     Raises:
-        SetupError: another process runs the same cell.
+        ValueError: another process runs the same cell.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -191,7 +191,7 @@ def _quiet(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise training.SetupError(f"Another process runs this cell in {folder}.") from None
+            raise ValueError(f"Another process runs this cell in {folder}.") from None
         yield
 
 
@@ -246,9 +246,9 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
 
 def settings_for(cell: Cell, preset: Preset) -> list[str]:
     """Return the settings of a preset, which sets the heads of every method, for one of them."""
-    from solo.methods import METHODS
+    from solo_margins.registry import method_class
 
-    own = METHODS[cell.method].own_settings
+    own = method_class(cell.method).own_settings
     kept = []
     for override in preset.settings:
         group, _, name = override.partition("=")[0].partition(".")

@@ -142,7 +142,21 @@ class DALIBatches(EpochBatches):
         make_augment()
 
     def batches(self, epoch: int, first: int) -> Iterator[Any]:
-        """Yield the batches of an epoch, beginning with batch ``first``."""
+        """Yield the batches of an epoch, beginning with batch ``first``.
+
+        Raises:
+            ValueError: DALI cannot read an image; the message is one sentence that names it.
+        """
+        try:
+            yield from self._batches(epoch, first)
+        except RuntimeError as error:
+            files = (file for file, _ in self.dataset)
+            sentence = explanation(error, files) if is_from_dali(error) else None
+            if sentence is None:
+                raise
+            raise ValueError(sentence) from error
+
+    def _batches(self, epoch: int, first: int) -> Iterator[Any]:
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
         pipeline = self._pipeline(epoch)

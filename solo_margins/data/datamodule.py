@@ -70,11 +70,6 @@ class RunData(pl.LightningDataModule):
         """All loaders, for the report on skipped images."""
         return [self.train, *([] if self.validation is None else [self.validation])]
 
-    @property
-    def files(self) -> list[str]:
-        """The files of the training images, for the explanation of an error of DALI."""
-        return [sample[0] for sample in self.train.dataset]
-
 
 def classifier_images(cfg: DictConfig) -> tuple[Any, Any]:
     """Return the labelled training and validation images of a linear configuration, untransformed.

@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-import lightning.pytorch as pl
 from omegaconf import DictConfig
 from PIL import Image
 from torch.utils.data import Subset
@@ -12,6 +11,7 @@ from torch.utils.data import Subset
 from solo_margins.config import setting
 from solo_margins.data.class_folders import log
 from solo_margins.data.folders import ImageFiles
+from solo_margins.ranks import is_rank_zero
 
 # Images whose sizes stand for those of all.
 SAMPLED = 32
@@ -31,10 +31,10 @@ def warn_of_small_images(cfg: DictConfig, images: Any) -> None:
     if not sides:
         return
     stored = statistics.median_low(sides)
-    if stored >= MUCH_SMALLER * size:
+    if stored >= MUCH_SMALLER * size or not is_rank_zero():
         return
     key = "image.size" if setting(cfg, "image.size") is not None else "augmentations.*.crop_size"
-    pl.utilities.rank_zero_only(log.warning)(
+    log.warning(
         "The images of data.train_path=%s are %s px and are enlarged to %s, which makes every step "
         "slower: %s=%s trains at their own size.",
         setting(cfg, "data.train_path"),

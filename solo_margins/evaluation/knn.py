@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from solo_margins.cli import run_cli, user_errors
+from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.task import load_task, parse
 from solo_margins.losses.checks import POSITIVE, require_choice, require_count, require_number
@@ -68,12 +68,11 @@ def check_vote(k: Any, temperature: Any, distance: Any) -> None:
 
 def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
     """Return and print the kNN accuracy of the checkpoint that ``key=value`` arguments name."""
-    with user_errors():
-        cfg, options = parse(arguments, VOTE)
-        vote = {name: options.pop(name) for name in VOTE}
-        check_vote(**vote)
-        task = load_task(cfg, **options, progress=progress)
-        accuracies = knn_accuracy(task.centre_features, task.validation_features, **vote)
+    cfg, options = parse(arguments, VOTE)
+    vote = {name: options.pop(name) for name in VOTE}
+    check_vote(**vote)
+    task = load_task(cfg, **options, progress=progress)
+    accuracies = knn_accuracy(task.centre_features, task.validation_features, **vote)
     print(
         f"kNN (k={vote['k']}, temperature={vote['temperature']}, {vote['distance']}): "
         f"acc1 = {accuracies['acc1']:.2f} %, acc5 = {accuracies['acc5']:.2f} %"

@@ -28,7 +28,7 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.nn import functional as F
 
-from solo_margins.cli import run_cli, user_errors
+from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features, choose_device, progress_bar
 from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.task import Task, load_task, parse
@@ -144,10 +144,9 @@ def fast_probe(cfg: DictConfig, passes: int = 4, **extraction: Any) -> ProbeResu
             256) and ``progress`` (whether there are progress bars).
 
     Raises:
-        SetupError: the configuration cannot be run; the message says what is wrong.
+        ValueError: the configuration cannot be run; the message says what is wrong.
     """
-    with user_errors():
-        return probe_features(_load(cfg, passes, **extraction), passes)
+    return probe_features(_load(cfg, passes, **extraction), passes)
 
 
 def _load(cfg: DictConfig, passes: Any, **extraction: Any) -> Task:
@@ -180,8 +179,7 @@ def probe_features(task: Task, passes: int = 4) -> ProbeResult:
 
 def probe(arguments: Sequence[str], progress: bool = True) -> ProbeResult:
     """Return and print the accuracy of the checkpoint that ``key=value`` arguments name."""
-    with user_errors():
-        cfg, options = parse(arguments, OWN, PROTOCOL)
+    cfg, options = parse(arguments, OWN, PROTOCOL)
     result = fast_probe(cfg, **options, progress=progress)
     views = f"{result.passes} augmented passes" if result.passes else "centre view"
     print(
@@ -203,11 +201,10 @@ def linear_and_knn(
         arguments: ``key=value`` settings of the fast probe; those of the vote have their defaults.
         progress: whether there are progress bars.
     """
-    with user_errors():
-        cfg, options = parse(arguments, OWN, PROTOCOL)
-        task = _load(cfg, **options, progress=progress)
-        result = probe_features(task, options["passes"])
-        return result, knn_accuracy(task.centre_features, task.validation_features)
+    cfg, options = parse(arguments, OWN, PROTOCOL)
+    task = _load(cfg, **options, progress=progress)
+    result = probe_features(task, options["passes"])
+    return result, knn_accuracy(task.centre_features, task.validation_features)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from solo_margins.evaluation.features import (
     view_loader,
 )
 from solo_margins.losses.checks import require_choice, require_count
-from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import parsed, pretrained_backbone
+from solo_margins.training.checked_config import checked_probe
+from solo_margins.training.linear import parsed_probe, pretrained_backbone
 
 # Settings whose values are not interpreted: any character may be part of a path.
 PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path")
@@ -106,11 +106,11 @@ def load_task(cfg: DictConfig, **extraction: Any) -> Task:
         ValueError: the configuration cannot be used; the message is one sentence.
     """
     require_count("extraction_batch_size", extraction.get("extraction_batch_size", 1))
-    cfg = checked(cfg)
+    cfg = checked_probe(cfg)
     if cfg.data.format == "dali":
         # Features are extracted once: what DALI gains there is less than its start costs.
         cfg.data.format = "image_folder"
-    cfg = parsed(cfg)
+    cfg = parsed_probe(cfg)
     backbone = pretrained_backbone(cfg).requires_grad_(False)
     return Task(cfg, backbone, *classifier_images(cfg), **extraction)
 

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from solo_margins.cli import SetupError, run_cli, user_errors
+from solo_margins.cli import run_cli
 
 # Module and function of each command.
 COMMANDS = {
@@ -40,21 +40,20 @@ def main(arguments: Sequence[str]) -> None:
     if "-h" in arguments or "--help" in arguments:
         print(_help(command))
         return
-    with user_errors():
-        if command not in COMMANDS:
-            problem = f"Unknown command {command!r}" if command else "No command is given"
-            raise SetupError(f"{problem}. Choose from: {', '.join(COMMANDS)}.")
-        module, function = COMMANDS[command]
-        try:
-            run = getattr(import_module(f"solo_margins.lens.{module}"), function)
-        except ModuleNotFoundError as missing:
-            package = str(missing.name).partition(".")[0]
-            raise SetupError(
-                f"The lens needs {package} for this, which is not installed: run "
-                '`pip install ".[lens]"` in the folder of solo-margins.'
-            ) from None
-        answer = run(arguments[1:])
-        print(answer if command == "advise" else f"Written: {answer}")
+    if command not in COMMANDS:
+        problem = f"Unknown command {command!r}" if command else "No command is given"
+        raise ValueError(f"{problem}. Choose from: {', '.join(COMMANDS)}.")
+    module, function = COMMANDS[command]
+    try:
+        run = getattr(import_module(f"solo_margins.lens.{module}"), function)
+    except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
+        raise ValueError(
+            f"The lens needs {package} for this, which is not installed: run "
+            '`pip install ".[lens]"` in the folder of solo-margins.'
+        ) from None
+    answer = run(arguments[1:])
+    print(answer if command == "advise" else f"Written: {answer}")
 
 
 def _help(command: str) -> str:

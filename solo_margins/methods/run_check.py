@@ -14,6 +14,7 @@ from solo_margins.config import setting
 from solo_margins.losses.capture import Captured, capture
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
+from solo_margins.ranks import is_rank_zero
 from solo_margins.recipes import PAPER, RECIPES, Values, Variants, is_from_paper
 
 CUSTOM = "custom"  # the variant of settings that no recipe has
@@ -65,11 +66,11 @@ def announce_variant(cfg: DictConfig) -> None:
     """Print which values a variant has set, whose they are, and what to compare the run with."""
     variant = setting(cfg, "variant")
     data, recipes = _recipes_of(cfg)
-    if variant == "baseline" or variant not in recipes:
+    if variant == "baseline" or variant not in recipes or not is_rank_zero():
         return
     values = ", ".join(_described(recipes[variant], ""))
     whose = PAPER if is_from_paper(cfg.method, data, variant) else "ours, from no paper"
-    pl.utilities.rank_zero_only(print)(
+    print(
         f"variant={variant} sets {values} ({whose}). Compare it with variant=baseline: run that "
         "first.",
         flush=True,

@@ -1,4 +1,4 @@
-"""The callbacks of a run of our programs."""
+"""Callbacks of every run of our programs; :mod:`solo_margins.training.fit` lists them all."""
 
 import logging
 import re
@@ -8,28 +8,16 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig
 from torch import Tensor
 
 from solo_margins.checkpoints import run_folder
-from solo_margins.config import read
 from solo_margins.data.deterministic import EPOCH, STEP, derive_seed, seed_cpu
 from solo_margins.data.folders import skipped_files, total
-from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
 
 # Name of the list of unreadable images in a run's folder.
 SKIPPED_FILE = "skipped_images.txt"
 
 log = logging.getLogger("solo_margins.data")
-
-
-def run_callbacks(cfg: DictConfig) -> list[Any]:
-    """Return the callbacks that every run of our programs has, besides those of its method."""
-    return [
-        NonFiniteGuard(read(cfg, "numerics", GuardSettings), cfg.checkpoint.enabled),
-        SeededSteps(cfg.seed),
-        ClosingReport(),
-    ]
 
 
 class SeededSteps(pl.Callback):
@@ -62,12 +50,19 @@ class SeededSteps(pl.Callback):
 
 
 class ClosingReport(pl.Callback):
-    """Says how accurate a run is, and how many images were skipped; lists these in its folder."""
+    """Says how accurate a run is, and how many images were skipped; lists these in its folder.
+
+    Args:
+        classifier: what ``val_acc1`` is the accuracy of.
+    """
+
+    def __init__(self, classifier: str) -> None:
+        super().__init__()
+        self.classifier = classifier
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Print the last accuracies on validation images, if any were measured."""
-        layer = "Linear" if "pretrained_feature_extractor" in pl_module.cfg else "Online"
-        titles = {"val_acc1": f"{layer} classifier", "val_knn_acc1": "kNN"}
+        titles = {"val_acc1": self.classifier, "val_knn_acc1": "kNN"}
         values = trainer.callback_metrics
         found = [f"{titles[name]}: {values[name]:.2f} %" for name in titles if name in values]
         if found and trainer.is_global_zero:

@@ -1,33 +1,25 @@
-"""Configurations checked and completed, once, before solo-learn reads them.
-
-In our programs ``pretrain`` and ``linear`` do it; in solo-learn's own programs a callback of Hydra
-does, which our configurations name (:mod:`solo_margins.hydra_callback`).
-"""
+"""Configurations checked and completed, once, before solo-learn reads them."""
 
 import copy
 import warnings
-from dataclasses import asdict
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from solo.methods import METHODS, BaseMethod, LinearModel
+from solo.methods import BaseMethod, LinearModel
 
 from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
-from solo_margins.cli import user_errors
 from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.devices import complete_trainer_settings, runs_on_cpu
+from solo_margins.learning_rates import settings_of_optimizer
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
-from solo_margins.losses.margins import Margins
 from solo_margins.methods.run_check import settle_variant
-from solo_margins.methods.settings import MarginSettings
-from solo_margins.recipes import RECIPES
 from solo_margins.registry import METHOD_NAMES, method_class
 from solo_margins.resolvers import data_workers
-from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
+from solo_margins.training.known_keys import refuse_unknown_keys
 from solo_margins.training.nonfinite import GuardSettings
 
 # Data sets that torchvision cannot download.
@@ -42,53 +34,45 @@ RATES = """gradient_clip_val optimizer.lr optimizer.classifier_lr optimizer.weig
     scheduler.warmup_epochs scheduler.warmup_start_lr scheduler.min_lr momentum.base_tau
     momentum.final_tau"""
 
-# Settings of margin methods, besides those of MarginSettings, that solo-learn's own do not read.
-SWITCHED_OFF = {
-    "symmetric": True,
-    "proj_batch_norm": False,
-    "proj_last_batch_norm": False,
-    "scale_by_temperature": True,
-    "freeze_patch_embedding": False,
-}
 
-
-def checked(cfg: DictConfig) -> DictConfig:
-    """Return a complete copy of a pretraining or linear configuration, without interpolations.
+def checked_pretraining(cfg: DictConfig) -> DictConfig:
+    """Return a complete copy of a pretraining configuration, without interpolations.
 
     Raises:
-        SetupError: something is wrong with it; the message is one sentence.
+        ValueError: something is wrong with it; the message is one sentence.
     """
-    with user_errors():
-        if not cfg:
-            raise ValueError(
-                "No configuration was named: add one, for example --config-name mocov3_margin.yaml."
-            )
-        own = copy.deepcopy(cfg)
-        OmegaConf.set_struct(own, False)
-        OmegaConf.set_readonly(own, False)
-        refuse_unknown_keys(own)
-        if "pretrained_feature_extractor" in own:
-            _complete_probe(own)
-        else:
-            _complete_pretraining(own)
-        return own
-
-
-def _complete_pretraining(cfg: DictConfig) -> None:
-    OmegaConf.resolve(cfg)
-    require(cfg, "method", "augmentations")
-    refuse_unread_settings(cfg)
+    cfg = _own_copy(cfg)
+    if "pretrained_feature_extractor" in cfg:
+        raise ValueError(
+            "This is a configuration of a linear probe (it has pretrained_feature_extractor): use "
+            "main_linear.py."
+        )
+    require(cfg, "method")
     _check_method(cfg)
+    refuse_unknown_keys(cfg, is_probe=False)
+    OmegaConf.resolve(cfg)
+    require(cfg, "augmentations")
     resolve(cfg, pretraining=True)
-    if cfg.method in RECIPES:
-        settle_variant(cfg)
+    settle_variant(cfg)
     _complete(cfg, BaseMethod)
+    if setting(cfg, "auto_umap.enabled", False):
+        raise ValueError(
+            "auto_umap.enabled=true is not offered here; solo-learn's own main_pretrain.py has it."
+        )
     _check_paths(cfg, "train_path")
     if setting(cfg, "data.val_path") and not setting(cfg, "data.no_labels"):
         _check_paths(cfg, "val_path")
+    return cfg
 
 
-def _complete_probe(cfg: DictConfig) -> None:
+def checked_probe(cfg: DictConfig) -> DictConfig:
+    """Return a complete copy of a linear configuration, without interpolations.
+
+    Raises:
+        ValueError: something is wrong with it; the message is one sentence.
+    """
+    cfg = _own_copy(cfg)
+    refuse_unknown_keys(cfg, is_probe=True)
     require(cfg, "pretrained_feature_extractor")
     # A folder becomes its checkpoint, lest auto-resume goes on with the probe of an older one.
     checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
@@ -103,6 +87,19 @@ def _complete_probe(cfg: DictConfig) -> None:
     if setting(cfg, "auto_augment") and cfg.data.format != "image_folder":
         needed = "data.format=image_folder"
         raise ValueError(f"auto_augment=true needs {needed}, got {cfg.data.format}.")
+    return cfg
+
+
+def _own_copy(cfg: DictConfig) -> DictConfig:
+    """Return a copy that can be changed, of a configuration that is not empty."""
+    if not cfg:
+        raise ValueError(
+            "No configuration was named: add one, for example --config-name mocov3_margin.yaml."
+        )
+    own = copy.deepcopy(cfg)
+    OmegaConf.set_struct(own, False)
+    OmegaConf.set_readonly(own, False)
+    return own
 
 
 def _fill(cfg: DictConfig, key: str, value: Any) -> None:
@@ -156,7 +153,19 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
 
 def _check_method(cfg: DictConfig) -> None:
-    method_class(cfg.method)
+    """Refuse methods that are not ours; solo-learn's own are trained by its own program."""
+    method = str(cfg.method)
+    if method not in METHOD_NAMES:
+        for ours in (f"{method}_margin", f"{method}_curv"):
+            if ours in METHOD_NAMES:
+                raise ValueError(
+                    f"method={method} is solo-learn's own, and its own main_pretrain.py trains it; "
+                    f"here use --config-name {ours}.yaml variant=baseline, which is {method} "
+                    "without margins."
+                )
+        require_choice("method", method, METHOD_NAMES)
+    # It says which of ours this solo-learn has no parent for.
+    method_class(method)
 
 
 def _check_names(cfg: DictConfig, model: Any) -> None:
@@ -175,37 +184,6 @@ def _check_paths(cfg: DictConfig, *keys: str) -> None:
     if cfg.data.dataset in PATHS_NEEDED:
         for key in keys:
             existing_folder(cfg, key)
-
-
-def refuse_unread_settings(cfg: DictConfig) -> None:
-    """Refuse margins for a method of solo-learn's own, which would be recorded and not trained."""
-    method = cfg.method
-    if method in METHOD_NAMES or method not in METHODS:
-        # A fork's own method may have settings that are called alike.
-        return
-    unread = "margins" if setting(cfg, "margins") is not None else _unread_setting(cfg)
-    if unread is None:
-        return
-    advice = "remove it"
-    for ours in set(METHOD_NAMES) & {f"{method}_margin", f"{method}_curv"}:
-        advice = (
-            f"use method={ours}, which does, or remove it; --config-name {ours}.yaml "
-            f"variant=baseline is {method} without margins"
-        )
-    raise ValueError(f"method={method} does not read {unread}: {advice}.")
-
-
-def _unread_setting(cfg: DictConfig) -> str | None:
-    """Return the first setting of margin methods that is not switched off, None without one."""
-    settings = MarginSettings.read(cfg)
-    margins, neutral = asdict(settings.margins), asdict(Margins())
-    is_on = {f"margins.{name}": margins[name] != neutral[name] for name in margins}
-    is_on["polarization.weight"] = settings.polarization.weight > 0
-    is_on["negatives.kind"] = settings.negatives.kind != "standard"
-    is_on |= {f"schedules.{name}": True for name in settings.schedules}
-    for name, off in SWITCHED_OFF.items():
-        is_on[name] = setting(cfg, f"method_kwargs.{name}", off) != off
-    return next((f"method_kwargs.{name}" for name in is_on if is_on[name]), None)
 
 
 def _check_numbers(cfg: DictConfig) -> None:
@@ -244,10 +222,7 @@ def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:
     that belong to no optimizer were refused before.
     """
     kwargs = setting(cfg, "optimizer.kwargs", {})
-    allowed = OPTIMIZER_SETTINGS.get(cfg.optimizer.name)
-    if allowed is not None:
-        for key in [key for key in kwargs if key not in allowed]:
-            del kwargs[key]
+    cfg.optimizer.kwargs = settings_of_optimizer(cfg.optimizer.name, kwargs)
 
 
 def _warn_about_long_warmup(cfg: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""A run's folder, and the callback that writes its checkpoints in any program that trains."""
+"""A run's folder, and the callback that writes its checkpoints."""
 
 import contextlib
 import io
@@ -18,9 +18,10 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import checkpoints
-from solo_margins.cli import SetupError, TrainingStopped, is_helper_process, user_errors
+from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.files import held_alone, put_in_place
+from solo_margins.ranks import is_rank_zero
 from solo_margins.same_run import CONTINUED_FROM
 from solo_margins.training.continuing import note_continuation
 
@@ -55,11 +56,6 @@ class Run:
         """Whether the checkpoint that it is continued from is in its folder."""
         before = self.resumed_from
         return before is not None and before.parent.resolve() == self.folder.resolve()
-
-
-def is_first_rank() -> bool:
-    """Tell whether Lightning takes this process for the first rank."""
-    return bool(getattr(pl.utilities.rank_zero_only, "rank", 0) == 0)
 
 
 def folder_of_runs(cfg: DictConfig) -> Path:
@@ -138,8 +134,8 @@ def choose_run(cfg: DictConfig) -> Run:
         fault = checkpoints.fault_of(resumed)
         if fault is not None:
             raise ValueError(f"{resumed} is damaged or not a checkpoint ({fault}).")
-    # Slurm starts ranks that are not helpers of the first one; they wait for its choice.
-    leads = not is_helper_process() and is_first_rank()
+    # The other ranks wait for the choice of rank 0.
+    leads = is_rank_zero()
     writers = ("checkpoint.enabled", "loggers.tensorboard", "wandb.enabled", "lens.enabled")
     writes = leads and (setting(cfg, "loggers.csv", True) or any(setting(cfg, w) for w in writers))
     run = Run(runs / name if name else new_folder(cfg, claims=writes), resumed)
@@ -171,16 +167,16 @@ def only_process_of(run: Run) -> Iterator[None]:
     A job that a scheduler has started again, for example, may find its run still going on.
 
     Raises:
-        SetupError: another process, which the message names, has the folder.
+        ValueError: another process, which the message names, has the folder.
     """
-    if not run.folder.is_dir() or is_helper_process() or not is_first_rank():
+    if not run.folder.is_dir() or not is_rank_zero():
         yield
         return
     with contextlib.ExitStack() as stack:
         with writing(str(run.folder)):
             holder = stack.enter_context(held_alone(run.folder / ".lock"))
         if holder is not None:
-            raise SetupError(
+            raise ValueError(
                 f"{run.folder} is in use by another process of this run ({holder}): wait until it "
                 "has ended, or end it, and start again."
             )
@@ -198,15 +194,15 @@ def writing(what: str) -> Iterator[None]:
 
 
 def refuse_other_run(run: Run, cfg: DictConfig) -> None:
-    """Raise ``SetupError`` if the folder of a run holds another one."""
-    if run.goes_on or is_helper_process() or checkpoints.newest_checkpoint(run.folder) is None:
+    """Raise ``ValueError`` if the folder of a run holds another one."""
+    if run.goes_on or not is_rank_zero() or checkpoints.newest_checkpoint(run.folder) is None:
         return
     resumes = setting(cfg, "auto_resume.enabled", False)
     # Unreadable checkpoints are ignored; auto-resume has warned of them.
     if resumes and all(map(checkpoints.fault_of, checkpoints.newest_first(run.folder))):
         return
     other = " with other settings" if resumes else ""
-    raise SetupError(
+    raise ValueError(
         f"run_id={run.name}: {run.folder} already holds a run{other}; choose another run_id, or "
         "continue that run with the same settings and auto_resume.enabled=true."
     )
@@ -214,7 +210,7 @@ def refuse_other_run(run: Run, cfg: DictConfig) -> None:
 
 def chosen_name(cfg: DictConfig) -> str | None:
     """Return the ``run_id`` that names a run's folder, None where there is none."""
-    shared = os.environ.get(RUN_ID_VARIABLE) if is_helper_process() else None
+    shared = None if is_rank_zero() else os.environ.get(RUN_ID_VARIABLE)
     name = shared or setting(cfg, "run_id")
     if name is None:
         return None
@@ -263,8 +259,7 @@ class RunCheckpointer(pl.Callback):
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Refuse the checkpoint of another run; see :func:`continuing.note_continuation`."""
-        with user_errors():
-            note_continuation(self.cfg, self.cfg, Path(trainer.ckpt_path), checkpoint)
+        note_continuation(self.cfg, self.cfg, Path(trainer.ckpt_path), checkpoint)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Choose the run's folder, the same on every rank, and log to it.

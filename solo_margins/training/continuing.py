@@ -7,6 +7,7 @@ beginning.
 """
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,23 @@ from solo_margins.same_run import (
     continuation,
     refuse_changes,
 )
+
+
+def note_checkpoint(cfg: DictConfig, complete: Callable[[DictConfig], DictConfig]) -> None:
+    """Write into a checked configuration from which other run's checkpoint its run goes on.
+
+    Args:
+        cfg: what is changed, before the run gets an id.
+        complete: returns a configuration as the model's constructor completes it; such settings
+            are in checkpoints.
+    """
+    cfg.pop(CONTINUED_FROM, None)
+    path = setting(cfg, "resume_from_checkpoint")
+    if path is None:
+        return
+    checkpoints.check_exists(path, "resume_from_checkpoint=")
+    content = checkpoints.read_checkpoint(path, in_place=True)
+    note_continuation(cfg, complete(cfg.copy()), Path(path), content)
 
 
 def note_continuation(

@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.environments import SLURMEnvironment
 from omegaconf import DictConfig
 
 from solo_margins.cli import TrainingInterrupted
@@ -34,25 +35,49 @@ class InterruptGuard(pl.Callback):
         self.signal: int | None = None
         self._process = os.getpid()
         self._trainer: Any = None
+        # Handlers of the signals by their number, before the run and during it.
         self._before: dict[int, Any] = {}
+        self._own: dict[int, Any] = {}
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Take the signals over; Lightning's own handlers stop or save in mid-step."""
-        if stage != "fit" or self._before:
-            return
+    def take_signals(self, trainer: Any) -> None:
+        """Handle signals from here on, until :meth:`leave_signals`."""
         self._trainer = trainer
-        trainer._signal_connector.register_signal_handlers = lambda: None
         if threading.current_thread() is not threading.main_thread():
             # Python delivers signals to the main thread only.
             return
         numbers = [signal.SIGINT, signal.SIGTERM]
-        if _is_requeued_by_slurm(trainer):
+        if _is_requeued_by_slurm():
             numbers.append(signal.SIGUSR1)
         self._before = {number: signal.getsignal(number) for number in numbers}
         for number, handler in self._before.items():
             # A launcher that handles SIGTERM itself knows better.
             if number == signal.SIGINT or handler == signal.SIG_DFL:
-                signal.signal(number, self._on_signal)
+                self._own[number] = self._on_signal
+            else:
+                self._own[number] = handler
+        self._install(self._own)
+
+    def leave_signals(self) -> None:
+        """Leave signals to whoever had them."""
+        self._install(self._before)
+
+    @staticmethod
+    def _install(handlers: dict[int, Any]) -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
+        """Take SIGTERM back from Lightning; see :meth:`on_train_start`."""
+        self._install(self._own)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Take SIGTERM back from Lightning.
+
+        Lightning puts a handler of its own before ours when it begins to run. That would talk to
+        the other ranks in the middle of a step and end the run without a checkpoint. Lightning
+        has no setting against it, and gives the signals back in the end.
+        """
+        self._install(self._own)
 
     def _on_signal(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:
@@ -94,16 +119,6 @@ class InterruptGuard(pl.Callback):
         if self._everybody_stops(trainer, index):
             self._forget_validation(trainer)
             self._stop(trainer)
-
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave signals to whoever had them."""
-        for number, handler in self._before.items():
-            if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, handler)
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave signals to whoever had them."""
-        self.teardown(trainer, pl_module, "fit")
 
     def _stop(self, trainer: Any) -> None:
         checkpointer = checkpointer_of(trainer)
@@ -161,11 +176,9 @@ def _change_to_continue(cfg: DictConfig, checkpoint: Path) -> str:
     return "auto_resume.enabled=true"
 
 
-def _is_requeued_by_slurm(trainer: Any) -> bool:
+def _is_requeued_by_slurm() -> bool:
     """Tell whether Lightning would put this job into Slurm's queue again after SIGUSR1."""
-    environment = trainer._accelerator_connector.cluster_environment
-    is_slurm = type(environment).__name__ == "SLURMEnvironment"
-    return is_slurm and bool(environment.auto_requeue)
+    return bool(SLURMEnvironment.detect())
 
 
 def _requeue() -> str:

@@ -12,33 +12,21 @@ from typing import Any
 
 import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
-from solo.methods import METHODS
 
 from solo_margins.config import nearest, setting, unknown_setting
+from solo_margins.learning_rates import OPTIMIZER_SETTINGS
 from solo_margins.methods.base import SHARED_SETTINGS
+from solo_margins.registry import method_class
 
 _TABLES: Any = OmegaConf.to_container(
     OmegaConf.load(Path(__file__).with_name("known_keys.yaml")), resolve=True
 )
-OPTIMIZER_SETTINGS: dict[str, list[str]] = _TABLES["optimizers"]
-METHOD_SETTINGS: dict[str, list[str]] = _TABLES["methods"]
 
 # Arguments of the trainer that our programs choose themselves.
 CHOSEN_BY_US = ("self", "logger", "callbacks", "enable_checkpointing")
 
 # A reference to another setting, such as ${optimizer.lr} or, from its own group, ${.lr}.
 REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
-
-# The settings of margin methods that solo-learn's own methods may have switched off.
-OFF_FOR_SOLO_LEARN = (
-    *SHARED_SETTINGS,
-    "negatives",
-    "symmetric",
-    "proj_batch_norm",
-    "proj_last_batch_norm",
-    "scale_by_temperature",
-    "freeze_patch_embedding",
-)
 
 Keys = Mapping[str, Any]
 
@@ -54,41 +42,33 @@ def known_keys(is_probe: bool) -> dict[str, Any]:
     return keys
 
 
-def method_settings(method: str) -> list[str] | None:
-    """Return the names that ``method_kwargs`` may have, None if that is not known.
-
-    Example:
-        >>> method_settings("simclr")
-        ['proj_hidden_dim', 'proj_output_dim', 'temperature']
-    """
-    if method in METHOD_SETTINGS:
-        return METHOD_SETTINGS[method]
-    # The release answers for methods that it lacks.
-    own = getattr(METHODS.get(method), "own_settings", None)
-    return None if own is None else [*SHARED_SETTINGS, *own]
+def method_settings(method: str) -> list[str]:
+    """Return the names that ``method_kwargs`` may have for one of our methods."""
+    return [*SHARED_SETTINGS, *method_class(method).own_settings]
 
 
-def refuse_unknown_keys(cfg: DictConfig) -> None:
+def refuse_unknown_keys(cfg: DictConfig, is_probe: bool) -> None:
     """Raise ``ValueError`` for the first key that nothing reads, with the nearest that there is.
 
-    Keys of the user's own that another setting refers to, such as ``${my_rate}``, are read. So
-    are, for all that is known here, keys that a method of somebody else's adds.
+    Keys of the user's own that another setting refers to, such as ``${my_rate}``, are read.
 
     Args:
-        cfg: a configuration with its interpolations.
+        cfg: a configuration with its interpolations; that of a pretraining is of one of our
+            methods.
+        is_probe: whether it is that of a linear probe.
     """
-    is_probe = "pretrained_feature_extractor" in cfg
-    method = str(setting(cfg, "method", ""))
-    is_foreign = not is_probe and method_settings(method) is None
     keys = known_keys(is_probe)
+    of_method = [] if is_probe else method_settings(str(setting(cfg, "method")))
     content: Any = OmegaConf.to_container(cfg, resolve=False)
     referred = set(_references(content, ()))
     for path, known in _unknown(content, keys, ()):
-        is_referred = any(_are_nested(path, reference) for reference in referred)
-        if not is_referred and not (is_foreign and len(path) == 1):
-            raise ValueError(_sentence(path, known, keys, method))
+        if not any(_are_nested(path, reference) for reference in referred):
+            raise ValueError(_sentence(path, known, keys, of_method))
     if not is_probe:
-        _refuse_unknown_method_settings(cfg, method)
+        for name in _names_in(cfg, "method_kwargs"):
+            if name not in of_method:
+                place = f"method_kwargs of method={cfg.method}"
+                raise ValueError(unknown_setting(place, name, of_method))
     _refuse_unknown_optimizer_settings(cfg)
 
 
@@ -139,11 +119,11 @@ def _are_nested(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return one[:shorter] == other[:shorter]
 
 
-def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, method: str) -> str:
+def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, of_method: list[str]) -> str:
     """Return what is said of an unknown key."""
     *group, name = path
     place = ".".join(group) or "The configuration"
-    alike = _elsewhere(keys, method)
+    alike = _elsewhere(keys, of_method)
     if name in [full.rpartition(".")[2] for full in alike]:
         # It is spelt correctly, but belongs into another group.
         exact = [full for full in alike if full.rpartition(".")[2] == name]
@@ -159,12 +139,12 @@ def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, method: str) -> st
     return f"{place} has no setting {name!r}; did you mean {near}?"
 
 
-def _elsewhere(keys: Keys, method: str) -> list[str]:
+def _elsewhere(keys: Keys, of_method: list[str]) -> list[str]:
     """Return the full names of all settings inside of groups."""
     # Values of these belong into method_kwargs, momentum and optimizer.
     indirect = ("heads.", "teacher.", "base_optimizer.")
     full = [name for name in _full_names(keys, "") if not name.startswith(indirect)]
-    full += [f"method_kwargs.{setting}" for setting in method_settings(method) or ()]
+    full += [f"method_kwargs.{setting}" for setting in of_method]
     of_optimizers = dict.fromkeys(name for names in OPTIMIZER_SETTINGS.values() for name in names)
     return [*full, *(f"optimizer.kwargs.{setting}" for setting in of_optimizers)]
 
@@ -175,16 +155,6 @@ def _full_names(keys: Keys, place: str) -> Iterator[str]:
             yield from _full_names(below, f"{place}{name}.")
         elif place:
             yield f"{place}{name}"
-
-
-def _refuse_unknown_method_settings(cfg: DictConfig, method: str) -> None:
-    known = method_settings(method)
-    if known is None:
-        return
-    accepted = [*known, *OFF_FOR_SOLO_LEARN] if method in METHOD_SETTINGS else known
-    for name in _names_in(cfg, "method_kwargs"):
-        if name not in accepted:
-            raise ValueError(unknown_setting(f"method_kwargs of method={method}", name, known))
 
 
 def _refuse_unknown_optimizer_settings(cfg: DictConfig) -> None:

@@ -9,20 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins import results
 from solo_margins.checkpoints import read_settings
-from solo_margins.cli import user_errors
 from solo_margins.config import setting
+from solo_margins.ranks import is_rank_zero
 from solo_margins.same_run import defining_settings
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE, Run
 from solo_margins.versions import form, versions
 
 
 def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
-    """Run a configuration and append what came out to the file that ``results`` names.
+    """Run a configuration; append what came out to the file that ``results`` names, if it does.
 
     With ``skip_finished=true`` a run that is in the file is not run again: what it left behind is
     returned.
@@ -32,30 +31,31 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
         cfg: the configuration, checked.
 
     Raises:
-        SetupError: the file cannot be written.
+        ValueError: the file cannot be written.
     """
-    with user_errors():
-        file = setting(cfg, "results")
-        skips = bool(setting(cfg, "skip_finished", False))
-        if file is None:
-            raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
-        planned = _plan(cfg)
-        # All ranks must decide alike: the first one has decided to run before it starts the others.
-        is_decided = RUN_ID_VARIABLE in os.environ
-        done = None
-        if skips and not is_decided and Path(file).exists():
-            done = results.latest(results.read(file)).get(planned.id)
-        if done is not None:
-            print(_farewell(file, done, planned), flush=True)
-            folder, checkpoint = (done.details.get(key) for key in ("folder", "checkpoint"))
-            before = Run(Path(folder or "."), checkpoint=checkpoint and Path(checkpoint))
-            return replace(before, metrics=dict(done.figures), is_skipped=True)
-        results.check_appendable(file)
-        # Goes into args.json, so that a probe of the checkpoint can name this record.
-        cfg.result_id = planned.id
+    file = setting(cfg, "results")
+    skips = bool(setting(cfg, "skip_finished", False))
+    if file is None and skips:
+        raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
+    if file is None:
+        return run(cfg)
+    planned = _plan(cfg)
+    # All ranks must decide alike: rank 0 has decided to run before it starts the others.
+    is_decided = RUN_ID_VARIABLE in os.environ
+    done = None
+    if skips and not is_decided and Path(file).exists():
+        done = results.latest(results.read(file)).get(planned.id)
+    if done is not None:
+        print(_farewell(file, done, planned), flush=True)
+        folder, checkpoint = (done.details.get(key) for key in ("folder", "checkpoint"))
+        before = Run(Path(folder or "."), checkpoint=checkpoint and Path(checkpoint))
+        return replace(before, metrics=dict(done.figures), is_skipped=True)
+    results.check_appendable(file)
+    # Goes into args.json, so that a probe of the checkpoint can name this record.
+    cfg.result_id = planned.id
     began = time.perf_counter()
     result = run(cfg)
-    if getattr(pl.utilities.rank_zero_only, "rank", 0) == 0:
+    if is_rank_zero():
         left = {name: getattr(result, name) for name in ("folder", "checkpoint", "resumed_from")}
         record = replace(
             planned,

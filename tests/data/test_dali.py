@@ -155,11 +155,13 @@ def test_what_dali_cannot_do_is_refused(view, dali_device, equalization, named):
         views(OmegaConf.create({**cfg, "dali": {"device": dali_device}}))
 
 
-@pytest.mark.skipif(form() != "pypi", reason="solo-learn's repository resizes without cropping")
-def test_the_release_has_no_views_without_crops(view):
-    cfg = OmegaConf.create(view(rrc={"enabled": False}))
-    with pytest.raises(NotImplementedError, match=r"rrc\.enabled"):
-        build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
+# solo-learn's repository resizes without cropping.
+if form() == "pypi":
+
+    def test_the_release_has_no_views_without_crops(view):
+        cfg = OmegaConf.create(view(rrc={"enabled": False}))
+        with pytest.raises(NotImplementedError, match=r"rrc\.enabled"):
+            build_transform_pipeline_dali("custom", cfg, dali_device="cpu")
 
 
 @pytest.mark.parametrize("name", ["truncated.jpg", "empty.jpg"])
@@ -168,9 +170,8 @@ def test_an_error_names_the_image_that_dali_cannot_read(image_folder, tmp_path, 
     bad = damaged_images.write_unreadable(damaged_images.classes(images)[-1], name)
     samples = labelled_files(images / "train")
     batches = DALIBatches(samples, lambda: classifier_crops(GREY), 37, 1, 1, "cpu", False)
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(ValueError) as caught:
         list(batches)
-    assert is_from_dali(caught.value)
-    assert str(bad) in explanation(caught.value, [file for file, _ in samples])
+    assert str(bad) in str(caught.value)
     assert not is_from_dali(RuntimeError("another"))
     assert explanation(RuntimeError("Critical error in pipeline: out of memory"), []) is None

@@ -132,6 +132,12 @@ def test_missing_data_are_one_sentence_that_says_what_to_do(
     assert ("data.download=true" in sentence) == (NAMED[name].files is not None)
 
 
+@pytest.mark.parametrize("name", [name for name, data in NAMED.items() if data.files is not None])
+def test_what_is_to_be_downloaded_may_be_missing(name, named_config, tmp_path):
+    cfg = named_config(name, tmp_path, "data.download=true")
+    assert (cfg.data.dataset, cfg.data.train_path) == (name, str(tmp_path))
+
+
 @pytest.mark.parametrize("name", [name for name, data in NAMED.items() if data.files is None])
 def test_what_torchvision_does_not_have_cannot_be_downloaded(name, named_config, tmp_path):
     with pytest.raises(ValueError, match=r"data\.train_path"):

@@ -19,7 +19,7 @@ from solo_margins.data import folders, tensors
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
 from solo_margins.data.unfinished import WRITER, remove_abandoned, sign
-from solo_margins.training.programs import parsed
+from solo_margins.training.pretrain import parsed_pretraining
 
 TENSORS = "data.format=tensors"
 
@@ -285,7 +285,7 @@ def test_torchvisions_files_become_the_same_bytes(cache, name, stored, named_con
     given = {"data.unlabelled_folder=unlabeled"} if name == "stl10" else set()
     batches = []
     for how in ("files", "folder"):
-        cfg = parsed(named_config(name, stored(name, how), *given))
+        cfg = parsed_pretraining(named_config(name, stored(name, how), *given))
         cfg.data.format = "tensors"
         data = RunData(cfg, pretraining=True)
         pixels = data.train.dataset.bytes_of(torch.arange(len(data.train.dataset)))

@@ -28,7 +28,7 @@ def digits_checkpoint(tmp_path_factory):
 @pytest.fixture
 def foreign_checkpoint(raw_config):
     """A backbone of somebody else's configuration, without a name for its data."""
-    cfg = raw_config("simclr", "max_epochs=1", "scheduler.warmup_epochs=0")
+    cfg = raw_config("simclr_margin", "max_epochs=1", "scheduler.warmup_epochs=0")
     del cfg["devices"], cfg["accelerator"]
     OmegaConf.update(cfg, "enable_progress_bar", False, force_add=True)
     OmegaConf.update(cfg, "enable_model_summary", False, force_add=True)

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from solo_margins.cli import SetupError, run_cli
+from solo_margins.cli import run_cli
 from solo_margins.lens.__main__ import COMMANDS, main
 from solo_margins.losses import Margins
 
@@ -87,5 +87,5 @@ def test_a_missing_package_is_named(monkeypatch, command, module, package):
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(SetupError, match=rf"{package}.* not installed"):
+    with pytest.raises(ValueError, match=rf"{package}.* not installed"):
         main([command])

@@ -199,7 +199,13 @@ def test_corrected_negatives(loss_func, settings):
 
 
 @pytest.mark.parametrize(
-    "margins", [Margins(), Margins(angular=0.3), Margins(positive_scale=4.0, curvature=2.0)]
+    "margins",
+    [
+        Margins(),
+        Margins(angular=0.3),
+        Margins(positive_scale=4.0, curvature=2.0),
+        Margins(curvature=0.3),  # leaves some positives a little, and silences none
+    ],
 )
 def test_pairs_without_negatives(margins):
     p, z = vectors(7), vectors(7, seed=1)

@@ -86,7 +86,7 @@ def test_a_setting_that_the_release_needs_is_named(config):
 
 def test_devices_and_defaults_of_a_parsed_configuration(config):
     cfg = config("simclr_margin", "devices=2")
-    assert cfg.devices == "02"
+    assert cfg.devices == [0, 1]
     assert cfg.optimizer.lr == pytest.approx(0.5 * 8 * 2 / 256)
     assert cfg.optimizer.classifier_lr == pytest.approx(0.25 * 8 * 2 / 256)
     assert cfg.optimizer.kwargs.momentum == 0.9

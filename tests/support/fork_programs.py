@@ -18,8 +18,6 @@ OURS = ("solo_margins.training", "solo_margins.evaluation.knn", "solo_margins.ev
 
 for name in sys.argv[1:] or ("hydra", "matplotlib.pyplot", *OURS):
     importlib.import_module(name)
-if len(sys.argv) == 1:
-    importlib.import_module("solo_margins").register()
 
 
 def _become(order):

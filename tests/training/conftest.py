@@ -20,7 +20,7 @@ def config(raw_config):
     """A complete pretraining configuration, changed by overrides."""
 
     def make(*overrides):
-        settings = raw_config("mocov3")
+        settings = raw_config("mocov3_margin")
         # The runner chooses them.
         del settings["devices"], settings["accelerator"], settings["performance"]
         calm = [

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from solo.methods import METHODS
-from solo.methods.mocov3 import MoCoV3
 
 from solo_margins import cli, training
+from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -27,13 +27,13 @@ def before_step(monkeypatch):
     """Call a function in a training of MoCo v3, before a step of a given number."""
 
     def arrange(step, function):
-        class Disturbed(MoCoV3):
+        class Disturbed(MoCoV3Margin):
             def on_train_batch_start(self, batch, batch_idx):
                 if self.trainer.global_step == step:
                     function()
                 return super().on_train_batch_start(batch, batch_idx)
 
-        monkeypatch.setitem(METHODS, "mocov3", Disturbed)
+        monkeypatch.setitem(METHODS, "mocov3_margin", Disturbed)
 
     return arrange
 
@@ -99,7 +99,7 @@ def unfinished(config, before_step):
 
 
 def newest_and_previous(tmp_path):
-    folder = tmp_path / "runs" / "mocov3" / "broken"
+    folder = tmp_path / "runs" / "mocov3_margin" / "broken"
     [newest] = folder.glob("*.ckpt")
     [previous] = folder.glob("*.ckpt.previous")
     return newest, previous

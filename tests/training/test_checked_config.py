@@ -2,13 +2,12 @@
 
 import pytest
 
-from solo_margins.cli import SetupError
-from solo_margins.training.checked_config import checked
+from solo_margins.training.checked_config import checked_pretraining, checked_probe
 
 
 def test_a_warmup_longer_than_the_run_is_reported(raw_config):
     with pytest.warns(UserWarning, match=r"warmup_epochs=10 exceeds max_epochs=2"):
-        checked(raw_config("simclr", "scheduler.warmup_epochs=10"))
+        checked_pretraining(raw_config("simclr_margin", "scheduler.warmup_epochs=10"))
 
 
 @pytest.mark.parametrize(
@@ -17,25 +16,27 @@ def test_a_warmup_longer_than_the_run_is_reported(raw_config):
 )
 def test_statistics_of_all_gpus_are_refused_on_cpus(raw_config, settings, processes, tmp_path):
     message = f"sync_batchnorm=true needs GPUs, but this run has {processes}"
-    with pytest.raises(SetupError, match=message):
-        checked(raw_config("simclr", "sync_batchnorm=true", *settings))
+    with pytest.raises(ValueError, match=message):
+        checked_pretraining(raw_config("simclr_margin", "sync_batchnorm=true", *settings))
     (tmp_path / "pretrained.ckpt").touch()
     probe = f"pretrained_feature_extractor={tmp_path / 'pretrained.ckpt'}"
-    with pytest.raises(SetupError, match=message):
-        checked(raw_config("simclr", probe, "sync_batchnorm=true", *settings))
-    checked(raw_config("simclr", "sync_batchnorm=false", *settings))
-    checked(raw_config("simclr", "sync_batchnorm=true", "accelerator=gpu", *settings))
+    with pytest.raises(ValueError, match=message):
+        checked_probe(raw_config("simclr_margin", probe, "sync_batchnorm=true", *settings))
+    checked_pretraining(raw_config("simclr_margin", "sync_batchnorm=false", *settings))
+    checked_pretraining(
+        raw_config("simclr_margin", "sync_batchnorm=true", "accelerator=gpu", *settings)
+    )
 
 
 @pytest.mark.parametrize(("name", "kept"), [("sgd", {"momentum"}), ("adamw", set())])
 def test_settings_of_another_optimizer_are_dropped(raw_config, name, kept):
-    cfg = raw_config("simclr", f"optimizer.name={name}")
+    cfg = raw_config("simclr_margin", f"optimizer.name={name}")
     cfg.optimizer.kwargs = {"momentum": 0.8, "eta": 0.001, "exclude_bias_n_norm": True}
-    assert set(checked(cfg).optimizer.kwargs) == kept
+    assert set(checked_pretraining(cfg).optimizer.kwargs) == kept
 
 
 def test_the_configuration_itself_stays_as_it_was(raw_config):
-    cfg = raw_config("simclr")
+    cfg = raw_config("simclr_margin")
     before = cfg.copy()
-    checked(cfg)
+    checked_pretraining(cfg)
     assert cfg == before

@@ -1,10 +1,9 @@
-"""A run's checkpoints: whole or not there, in a folder of its own, in any program that trains.
+"""A run's checkpoints: whole or not there, in a folder of its own.
 
 That all ranks write to one folder is tested in tests/host/test_distributed.py.
 """
 
 import json
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,16 +18,15 @@ from solo_margins.checkpoints import PREVIOUS, newest_first
 from solo_margins.cli import TrainingStopped
 from solo_margins.training.checkpointing import (
     RunCheckpointer,
+    checkpointer_of,
     chosen_name,
     new_folder,
     readable_name,
 )
-from solo_margins.versions import form
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 METHOD = "mocov3_margin"
-OWNERS = ("our program", "a program of solo-learn")
 
 
 @pytest.fixture
@@ -43,30 +41,15 @@ def parsed(raw_config):
     return make
 
 
-def brought_by(owner, cfg):
-    """Return the callback that a program gives its trainer to save checkpoints."""
-    if owner == "our program":
-        return RunCheckpointer(cfg)
-    if form() == "pypi":
-        return host.Checkpointer()
-    return host.Checkpointer(
-        cfg,
-        logdir=f"{cfg.checkpoint.dir}/{cfg.method}",
-        frequency=cfg.checkpoint.frequency,
-        keep_prev=cfg.checkpoint.keep_prev,
-    )
-
-
 @pytest.fixture
 def run(loaders, trainer):
     """Train one batch an epoch and return the callback that saved the checkpoints."""
 
-    def train(cfg, *callbacks, owner=OWNERS[0], checkpoint=None, **settings):
+    def train(cfg, *callbacks, checkpoint=None, **settings):
         quick = {"limit_train_batches": 1, "limit_val_batches": 0, **settings}
-        lightning = trainer(cfg, [brought_by(owner, cfg), *callbacks], **quick)
+        lightning = trainer(cfg, [RunCheckpointer(cfg), *callbacks], **quick)
         lightning.fit(METHODS[cfg.method](cfg), *loaders(cfg), ckpt_path=checkpoint)
-        [saving] = [c for c in lightning.callbacks if isinstance(c, host.Checkpointer)]
-        return saving
+        return checkpointer_of(lightning)
 
     return train
 
@@ -79,10 +62,8 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("owner", OWNERS)
-def test_a_run_keeps_its_last_epoch_and_its_configuration(parsed, run, owner, tmp_path, capsys):
-    checkpointer = run(parsed("checkpoint.frequency=4", "max_epochs=6"), owner=owner)
-    assert type(checkpointer) is RunCheckpointer
+def test_a_run_keeps_its_last_epoch_and_its_configuration(parsed, run, tmp_path, capsys):
+    checkpointer = run(parsed("checkpoint.frequency=4", "max_epochs=6"))
     assert checkpointer.path.parent == tmp_path / "runs" / METHOD
     saved = checkpointer.last_ckpt
     assert names_in(checkpointer.path) == sorted(["args.json", "logs", saved.name])
@@ -102,11 +83,10 @@ def test_a_name_needs_no_quotes_on_the_command_line(parsed, run):
     assert override.value() == name
 
 
-@pytest.mark.parametrize("owner", OWNERS)
-def test_runs_have_folders_of_their_own(parsed, run, owner, tmp_path):
+def test_runs_have_folders_of_their_own(parsed, run, tmp_path):
     cfg = parsed("max_epochs=1")
     loggers = [pl.loggers.CSVLogger(tmp_path / name) for name in "ab"]
-    runs = [run(cfg, owner=owner, logger=logger) for logger in [*loggers, False]]
+    runs = [run(cfg, logger=logger) for logger in [*loggers, False]]
     assert len({checkpointer.path for checkpointer in runs}) == 3
     assert len(list((tmp_path / "runs").glob("*/*/*.ckpt"))) == 3
 
@@ -226,32 +206,28 @@ def test_what_a_killed_process_was_writing_is_removed(parsed, run, tmp_path):
     assert (folder / "another.partial").exists()
 
 
-@pytest.mark.parametrize("owner", OWNERS)
-def test_a_resumed_run_goes_on_in_its_folder(parsed, run, owner, tmp_path):
+def test_a_resumed_run_goes_on_in_its_folder(parsed, run, tmp_path):
     # As a run of 3 epochs that was interrupted after the first.
-    before = run(parsed("max_epochs=3"), owner=owner, max_epochs=1)
+    before = run(parsed("max_epochs=3"), max_epochs=1)
     watch = Watch()
-    resumed = run(parsed("max_epochs=3"), watch, owner=owner, checkpoint=before.last_ckpt)
+    resumed = run(parsed("max_epochs=3"), watch, checkpoint=before.last_ckpt)
     assert resumed.path == before.path
     assert watch.seen == [[(0, False)], [(1, False), (0, True)]]
     assert newest_first(resumed.path) == [resumed.last_ckpt]
     assert epoch_of(resumed.last_ckpt) == 2
 
 
-@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(
     "difference",
     ["seed=6", "method_kwargs.margins.positive_scale=20", "optimizer.lr=0.25"],
 )
-def test_the_checkpoint_of_another_run_is_refused_unless_it_is_meant(
-    parsed, run, difference, owner
-):
+def test_the_checkpoint_of_another_run_is_refused_unless_it_is_meant(parsed, run, difference):
     before = run(parsed("max_epochs=2"), max_epochs=1)
     key = difference.partition("=")[0]
     with pytest.raises(ValueError, match=f"{key}=.*, now "):
-        run(parsed("max_epochs=2", difference), owner=owner, checkpoint=before.last_ckpt)
+        run(parsed("max_epochs=2", difference), checkpoint=before.last_ckpt)
     meant = parsed("max_epochs=2", difference, "resume_with_changes=true")
-    other = run(meant, owner=owner, checkpoint=before.last_ckpt)
+    other = run(meant, checkpoint=before.last_ckpt)
     assert other.path != before.path
     assert other.path.parent == before.path.parent
     assert epoch_of(before.last_ckpt) == 0
@@ -297,21 +273,3 @@ def test_checkpoints_can_be_switched_off(parsed, loaders, trainer, tmp_path):
     lightning = trainer(cfg, limit_train_batches=1, limit_val_batches=0)
     lightning.fit(METHODS[METHOD](cfg), *loaders(cfg))
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.skipif(form() != "main", reason="release 1.0.2 is given our checkpoints")
-def test_a_run_of_solo_learns_own_keeps_its_names(parsed, run):
-    cfg = parsed("max_epochs=2", method="simclr")
-    checkpointer = run(cfg, owner="a program of solo-learn")
-    assert type(checkpointer) is host.Checkpointer
-    version = checkpointer.path.name
-    assert re.fullmatch(r"offline-\w{8}", version)
-    assert names_in(checkpointer.path) == sorted(["args.json", f"{cfg.name}-{version}-ep=1.ckpt"])
-    args = json.loads((checkpointer.path / "args.json").read_text())
-    assert args["again"] == "${seed}"
-    assert "run_id" not in args
-
-
-def test_a_method_of_solo_learn_in_our_configuration_gets_our_checkpoints(parsed, run):
-    cfg = OmegaConf.merge(parsed("max_epochs=1", method="simclr"), {"run_id": None})
-    assert type(run(cfg, owner="a program of solo-learn")) is RunCheckpointer

@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 
 from solo_margins.backbones import build_backbone
 from solo_margins.lens import records
-from solo_margins.versions import form
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,23 +67,20 @@ def test_a_mistake_is_one_sentence_and_code_1(start, finish, written):
     assert line.startswith("Error: data.train_path=/nowhere is not an existing folder")
 
 
-def test_our_configurations_are_found_from_anywhere(start, finish):
-    done = finish(
-        start(ROOT / "main_pretrain.py", "--config-name", "mocov3_margin.yaml", "--cfg", "job")
-    )
+@pytest.mark.parametrize("program", [[ROOT / "main_pretrain.py"], ["-m", "solo_margins.pretrain"]])
+def test_our_configurations_are_found_from_anywhere(start, finish, program):
+    done = finish(start(*program, "--config-name", "mocov3_margin.yaml", "--cfg", "job"))
     assert done.code == 0, done.err
     assert "method: mocov3_margin" in done.out
 
 
-# The host's own method too, whose loss the lens repeats in every process.
 @pytest.mark.full
-@pytest.mark.parametrize("method", ["mocov3_margin", "mocov3"])
-def test_two_processes_train_one_run(start, finish, written, tmp_path, method):
+def test_two_processes_train_one_run(start, finish, written, tmp_path):
     settings = ("accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=1", "++run_id=pair")
     lens = "++lens={enabled: true, every: 1, on_collapse: stop}"
-    done = finish(start(ROOT / "main_pretrain.py", *written, *settings, f"method={method}", lens))
+    done = finish(start(ROOT / "main_pretrain.py", *written, *settings, lens))
     assert done.code == 0, done.err
-    [folder] = tmp_path.glob(f"runs/{method}/*")
+    [folder] = tmp_path.glob("runs/mocov3_margin/*")
     assert folder.name == "pair"
     [checkpoint] = folder.glob("*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["global_step"] == 2
@@ -119,59 +115,3 @@ def test_linear_probing_of_a_checkpoint(start, finish, written, linear_config, t
     assert "Renamed" in done.err
     assert "encoder.*" in done.err
     assert list(tmp_path.glob("runs/linear/*/*.ckpt"))
-
-
-PROGRAM = """
-import argparse, json
-from solo.methods import METHODS
-from helper import ANSWER
-parser = argparse.ArgumentParser()
-parser.add_argument("--pretrained_checkpoint_dir")
-folder = parser.parse_args().pretrained_checkpoint_dir
-try:
-    from solo.data.classification_dataloader import prepare_transforms
-except ImportError:
-    size = None
-else:
-    _, transform = prepare_transforms("custom")
-    crops = [step for step in transform.transforms if type(step).__name__ == "CenterCrop"]
-    size = crops[0].size[0]
-print(json.dumps([__name__, ANSWER, "mocov3_margin" in METHODS, folder, size]))
-"""
-
-
-def test_a_program_without_hydra_knows_our_methods_and_the_image_size(start, finish, tmp_path):
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    (folder / "main_program.py").write_text(PROGRAM)
-    (folder / "helper.py").write_text("ANSWER = 42")
-    (folder / "args.json").write_text(json.dumps({"augmentations": [{"crop_size": 48}]}))
-    option = ("--pretrained_checkpoint_dir", "programs")
-    done = finish(start("-m", "solo_margins.run", "programs/main_program.py", *option))
-    assert done.code == 0, done.err
-    answer = json.loads(done.out.strip().splitlines()[-1])
-    size = 48 if form() == "main" else None
-    assert answer == ["__main__", 42, True, "programs", size]
-
-
-@pytest.mark.skipif(form() != "main", reason="the release ships no programs")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="solo-learn's program works on a GPU")
-def test_the_hosts_knn_program_starts_and_says_what_it_lacks(
-    start, finish, config, image_folder, tmp_path
-):
-    from solo_margins import training
-
-    run = training.pretrain(config("backbone.name=resnet18", "method=mocov3_margin", "max_steps=1"))
-    done = finish(
-        start(
-            *("-m", "solo_margins.run", "main_knn.py"),
-            *("--dataset", "custom", "--pretrained_checkpoint_dir", run.folder),
-            *("--train_data_path", image_folder / "train", "--val_data_path", image_folder / "val"),
-            *("--batch_size", 8, "--num_workers", 0, "--k", 3, "--temperature", 0.1),
-            *("--distance_function", "cosine", "--feature_type", "backbone"),
-        )
-    )
-    assert done.code == 1
-    last = done.err.strip().splitlines()[-1]
-    assert last.startswith("Error: main_knn.py needs a CUDA device")
-    assert "solo_margins.evaluation.knn" in last

@@ -94,7 +94,12 @@ def test_two_machines_tell_their_images_apart(image_folder, written, tmp_path):
     """Two processes on 127.0.0.1, each the only one of its machine."""
     [port] = free_ports(1)
     together = ("++num_nodes=2", "devices=1", "strategy=ddp", "accelerator=cpu")
-    settings = ("method=simclr", "max_epochs=1", "++data.format=dali", "++dali={device: cpu}")
+    settings = (
+        "method=simclr_margin",
+        "max_epochs=1",
+        "++data.format=dali",
+        "++dali={device: cpu}",
+    )
     processes = []
     for machine in range(2):
         place = {"NODE_RANK": str(machine), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}

@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from solo_margins import results
-from solo_margins.cli import SetupError, user_errors
+from solo_margins.cli import sentence_of
 from solo_margins.lens import records
-from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import build_method, parsed
+from solo_margins.training.checked_config import checked_pretraining
+from solo_margins.training.pretrain import build_method, parsed_pretraining
 
 FEW = settings(
     max_examples=40,
@@ -77,10 +77,9 @@ def test_settings_are_taken_or_refused_in_a_sentence(raw_config, given_settings)
             # Two settings that exclude each other, such as a list and a name in it.
             reject()
     try:
-        with user_errors():
-            build_method(parsed(checked(cfg)))
-    except SetupError as error:
-        sentence = str(error)
+        build_method(parsed_pretraining(checked_pretraining(cfg)))
+    except Exception as error:
+        sentence = sentence_of(error)
         assert sentence
         assert "\n" not in sentence
         assert not re.search(r"object at 0x|Traceback", sentence)

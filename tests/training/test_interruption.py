@@ -10,9 +10,9 @@ import pytest
 import torch
 from processes import started_programs
 from solo.methods import METHODS
-from solo.methods.mocov3 import MoCoV3
 
 from solo_margins import cli, training
+from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,10 +24,10 @@ def interrupting(monkeypatch):
     """Let MoCo v3 send SIGINT to its own process in a step of one of its hooks."""
 
     def arrange(hook, when, times=1, number=signal.SIGINT):
-        class Interrupting(MoCoV3):
+        class Interrupting(MoCoV3Margin):
             pass
 
-        original = getattr(MoCoV3, hook)
+        original = getattr(MoCoV3Margin, hook)
 
         def interrupted(self, *args, **kwargs):
             if not self.trainer.sanity_checking and when(self.trainer):
@@ -36,8 +36,8 @@ def interrupting(monkeypatch):
             return original(self, *args, **kwargs)
 
         setattr(Interrupting, hook, interrupted)
-        monkeypatch.setitem(METHODS, "mocov3", Interrupting)
-        return lambda: monkeypatch.setitem(METHODS, "mocov3", MoCoV3)
+        monkeypatch.setitem(METHODS, "mocov3_margin", Interrupting)
+        return lambda: monkeypatch.setitem(METHODS, "mocov3_margin", MoCoV3Margin)
 
     return arrange
 

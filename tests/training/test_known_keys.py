@@ -6,10 +6,11 @@ import pytest
 import yaml
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
+from solo.methods import METHODS
 
-from solo_margins.cli import SetupError
 from solo_margins.recipes import RECIPES
-from solo_margins.training.checked_config import checked
+from solo_margins.training.checked_config import checked_pretraining as checked
+from solo_margins.training.checked_config import checked_probe
 from solo_margins.training.known_keys import known_keys, method_settings, refuse_unknown_keys
 from solo_margins.versions import form, host_folder
 
@@ -47,7 +48,7 @@ RECIPES_OF_SOLO_LEARN = host_folder().parent / "scripts"
 def test_a_misspelt_key_is_refused_with_the_nearest(composed, override, meant):
     cfg = composed("mocov3_margin.yaml", override)
     name = override.lstrip("+").partition("=")[0].split(".")
-    with pytest.raises(SetupError) as caught:
+    with pytest.raises(ValueError) as caught:
         checked(cfg)
     assert any(f"'{part}'" in str(caught.value) for part in name)
     assert meant in str(caught.value)
@@ -56,13 +57,13 @@ def test_a_misspelt_key_is_refused_with_the_nearest(composed, override, meant):
 def test_a_misspelt_key_of_a_probe_is_refused(linear_config, tmp_path):
     (tmp_path / "last.ckpt").touch()
     cfg = linear_config(tmp_path / "last.ckpt", "label_smoothng=0.1")
-    with pytest.raises(SetupError, match="did you mean label_smoothing"):
-        checked(cfg)
+    with pytest.raises(ValueError, match="did you mean label_smoothing"):
+        checked_probe(cfg)
 
 
 @pytest.mark.parametrize("content", ["loggers=csv", "optimizer=sgd", "checkpoint=true"])
 def test_a_value_in_the_place_of_a_group_is_refused(raw_config, content):
-    with pytest.raises(SetupError, match=f"^{content.partition('=')[0]} must hold "):
+    with pytest.raises(ValueError, match=f"^{content.partition('=')[0]} must hold "):
         checked(raw_config("mocov3_margin", content))
 
 
@@ -74,19 +75,16 @@ def test_a_value_in_the_place_of_a_group_is_refused(raw_config, content):
         ("mocov3_margin", "queue_size=4096"),
         ("simclr_margin", "pred_hidden_dim=16"),
         ("simclr_margin", "symmetric=false"),
-        ("simclr", "pred_hidden_dim=16"),
-        ("byol", "queue_size=1024"),
     ],
 )
 def test_a_setting_of_another_method_is_refused(raw_config, method, key):
     name = key.partition("=")[0]
-    with pytest.raises(SetupError, match=f"{method}.* has no setting '{name}'"):
+    with pytest.raises(ValueError, match=f"{method}.* has no setting '{name}'"):
         checked(raw_config(method, f"method_kwargs.{key}"))
 
 
 def test_a_method_itself_refuses_settings_of_another(config):
     """In solo-learn's own program nobody else looks."""
-    from solo.methods import METHODS
 
     with pytest.raises(ValueError, match="has no setting 'temperature'"):
         METHODS["byol_curv"](config("byol_curv", "method_kwargs.temperature=0.5"))
@@ -95,15 +93,13 @@ def test_a_method_itself_refuses_settings_of_another(config):
 @pytest.mark.parametrize("method", RECIPES)
 def test_a_data_set_sets_no_key_that_a_method_does_not_have(composed, method):
     known = method_settings(method)
-    if known is None:
-        pytest.skip("the release lacks it")
     for data in RECIPES[method]:
         images = [] if data == "digits" else ["data.train_path=/images"]
         for backbone in ([], ["backbone=vit_tiny"]):
             cfg = composed(f"{method}.yaml", f"data={data}", *images, *backbone)
             assert set(cfg.method_kwargs) <= set(known)
             OmegaConf.to_container(cfg, resolve=True, throw_on_missing=False)
-            refuse_unknown_keys(cfg)
+            refuse_unknown_keys(cfg, is_probe=False)
 
 
 def test_heads_of_the_data_set_reach_the_method_and_nothing_else(composed):
@@ -126,32 +122,18 @@ def test_keys_that_others_refer_to_are_read(raw_config):
     cfg.optimizer.kwargs = {"momentum": "${mine.momentum}"}
     assert checked(cfg).optimizer.lr == 0.25
     cfg.optimizer.lr = 0.25
-    with pytest.raises(SetupError, match="no setting 'my_rate'"):
+    with pytest.raises(ValueError, match="no setting 'my_rate'"):
         checked(cfg)
-
-
-def test_a_method_of_somebody_elses_may_read_keys_of_its_own(raw_config):
-    cfg = raw_config("their_own", "method_kwargs.anything=1", "their_group.setting=1")
-    refuse_unknown_keys(cfg)
-    with pytest.raises(ValueError, match="did you mean lr"):
-        refuse_unknown_keys(raw_config("their_own", "optimizer.lrr=1"))
 
 
 @pytest.mark.skipif(
     form() != "main" or not RECIPES_OF_SOLO_LEARN.is_dir(), reason="the release has no recipes"
 )
-def test_no_recipe_of_solo_learn_is_refused():
-    files = [*RECIPES_OF_SOLO_LEARN.glob("pretrain/*/*.yaml")]
-    files += [*RECIPES_OF_SOLO_LEARN.glob("linear/*/*.yaml")]
+def test_no_linear_recipe_of_solo_learn_is_refused():
+    files = [*RECIPES_OF_SOLO_LEARN.glob("linear/*/*.yaml")]
     files += [*RECIPES_OF_SOLO_LEARN.glob("finetune/*/*.yaml")]
-    assert len(files) > 60
+    assert len(files) > 20
     for file in files:
         content = yaml.safe_load(file.read_text())
-        views = [
-            entry["augmentations"] for entry in content["defaults"] if "augmentations" in entry
-        ]
-        for name in views:
-            path = file.parent / "augmentations" / name
-            content["augmentations"] = yaml.safe_load(path.read_text())
         content["wandb"] = {"enabled": True, "entity": None, "project": "solo-learn"}
-        refuse_unknown_keys(OmegaConf.create(content))
+        refuse_unknown_keys(OmegaConf.create(content), is_probe=True)

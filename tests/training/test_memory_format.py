@@ -81,8 +81,8 @@ def test_from_pretraining_to_the_probes(
 def test_nothing_changes_on_a_gpu(accelerator, raw_config, recwarn):
     settings = ["backbone.name=narrow_resnet10", "backbone.kwargs.width=8"]
     settings += [f"accelerator={accelerator}", "performance.disable_channel_last=false"]
-    cfg = parse_pretrain_cfg(raw_config("mocov3", *settings))
-    method = METHODS["mocov3"](cfg)
+    cfg = parse_pretrain_cfg(raw_config("mocov3_margin", *settings))
+    method = METHODS["mocov3_margin"](cfg)
     classifier = LinearClassifier(method.backbone, cfg)
     assert not method.no_channel_last
     assert not classifier.no_channel_last

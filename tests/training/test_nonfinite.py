@@ -19,7 +19,6 @@ from solo_margins.checkpoints import find_checkpoint
 from solo_margins.config import read
 from solo_margins.training.nonfinite import (
     GuardSettings,
-    NonFiniteError,
     NonFiniteGuard,
     is_nonfinite,
 )
@@ -43,7 +42,7 @@ def spoiled(config):
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_what_there_is_to_inspect(spoiled, tmp_path):
     settings = ("auto_resume.enabled=true", "knn_eval.enabled=true")
-    with pytest.raises(training.SetupError) as caught:
+    with pytest.raises(ValueError) as caught:
         training.pretrain(spoiled(*settings, calls=[10, 11]))
     said = str(caught.value)
     assert "\n" not in said
@@ -75,11 +74,9 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_what_there_is_to_inspect(spoi
 def test_inputs_and_weights_are_told_apart(spoiled):
     cfg = spoiled()
     cfg.augmentations[0].mean, cfg.augmentations[0].std = [float("nan")] * 3, [1.0] * 3
-    with pytest.raises(
-        training.SetupError, match=r"not finite are inputs, .*look at augmentations"
-    ):
+    with pytest.raises(ValueError, match=r"not finite are inputs, .*look at augmentations"):
         training.pretrain(cfg)
-    with pytest.raises(training.SetupError) as caught:
+    with pytest.raises(ValueError) as caught:
         training.pretrain(
             spoiled("optimizer.lr=1.0e+30", "optimizer.weight_decay=1", "max_epochs=9")
         )
@@ -88,15 +85,13 @@ def test_inputs_and_weights_are_told_apart(spoiled):
 
 def test_the_penalty_is_named(spoiled):
     polarization = "method_kwargs.polarization={weight: 1.0e+300, lower: 0.01, upper: 0.99}"
-    with pytest.raises(
-        training.SetupError, match=r"not finite are the sum of all losses"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"not finite are the sum of all losses") as caught:
         training.pretrain(spoiled(polarization))
     assert "look at method_kwargs.polarization.weight" in str(caught.value)
 
 
 def test_gradients_count_although_the_loss_is_finite(spoiled):
-    with pytest.raises(training.SetupError) as caught:
+    with pytest.raises(ValueError) as caught:
         training.pretrain(spoiled("checkpoint.enabled=false", calls=[4], kind="gradient"))
     said = str(caught.value)
     assert said.startswith("Stopped at step 2 of method=simclr_margin: not finite are gradients;")
@@ -232,7 +227,7 @@ def test_skips_are_counted_logged_and_limited(spoiled, tmp_path, caplog):
     assert [float(count) for count in counts if count] == [1, 2, 3]
     state = torch.load(result.checkpoint, weights_only=True)
     assert [v for k, v in state["callbacks"].items() if "NonFiniteGuard" in k] == [{"skipped": 3}]
-    with pytest.raises(training.SetupError, match=r"at step 4 .* after 2 skipped steps in a row"):
+    with pytest.raises(ValueError, match=r"at step 4 .* after 2 skipped steps in a row"):
         training.pretrain(spoiled(skip, calls=range(4, 12)))
 
 
@@ -262,7 +257,7 @@ def test_overrides_need_no_plus(composed):
 def test_the_probe_is_watched_too(config, linear_config):
     checkpoint = training.pretrain(config("max_epochs=1")).checkpoint
     broken = ("optimizer.lr=1.0e+38", "optimizer.weight_decay=1")
-    with pytest.raises(training.SetupError, match=r"Stopped at step \d+ .*not finite are "):
+    with pytest.raises(ValueError, match=r"Stopped at step \d+ .*not finite are "):
         training.linear(linear_config(checkpoint, *broken, "max_epochs=9"))
 
 
@@ -302,13 +297,3 @@ def test_processes_decide_alike(spoiled, start, finish, tmp_path, action):
     seen = json.loads((folder / "nonfinite-step1.json").read_text())
     assert [len(part) for part in seen["image_indexes"]] == [4, 4]
     assert (folder / "nonfinite-step1.state").is_file()
-
-
-def test_the_programs_of_solo_learn_stop_too(raw_config, trainer, loaders, tmp_path):
-    broken_numbers.register(calls=[0])
-    cfg = parse_pretrain_cfg(raw_config("simclr_margin", "backbone.name=hiccup"))
-    train, _ = loaders(cfg)
-    fit = trainer(cfg, max_epochs=1)
-    with pytest.raises(NonFiniteError, match="Stopped at step 0 of method=simclr_margin"):
-        fit.fit(METHODS["simclr_margin"](cfg), train)
-    assert (tmp_path / "nonfinite-step0.json").is_file()

@@ -13,6 +13,7 @@ from solo.methods.base import BaseMethod
 from torch import nn
 
 from solo_margins import cli, training
+from solo_margins.methods.mocov3_margin import MoCoV3Margin
 from solo_margins.training.callbacks import ProgressBar, gradient_norm
 from solo_margins.training.checkpointing import RUN_ID_VARIABLE
 
@@ -41,12 +42,12 @@ def weights_of(checkpoint):
 def test_a_run_is_one_folder_with_checkpoint_settings_and_logs(
     config, image_folder, tmp_path, capsys
 ):
-    cfg = config("knn_eval.enabled=true", "knn_eval.k=3", "method=simclr")
+    cfg = config("knn_eval.enabled=true", "knn_eval.k=3", "method=simclr_margin")
     before = OmegaConf.to_container(cfg)
     result = training.pretrain(cfg)
 
     assert OmegaConf.to_container(cfg) == before, "the caller's configuration was changed"
-    assert result.folder.parent == tmp_path / "runs" / "simclr"
+    assert result.folder.parent == tmp_path / "runs" / "simclr_margin"
     assert result.checkpoint.parent == result.folder
     assert list(result.folder.glob("*.ckpt")) == [result.checkpoint]
     assert steps_of(result.checkpoint) == 2 * BATCHES
@@ -139,7 +140,7 @@ def test_validation_sees_images_of_the_recipes_size(config):
         network = original()
         return network
 
-    cfg = config("max_epochs=1", "method=simclr")
+    cfg = config("max_epochs=1", "method=simclr_margin")
     original = BaseMethod._BACKBONES[cfg.backbone.name]
     BaseMethod._BACKBONES[cfg.backbone.name] = remember
     training.pretrain(cfg)
@@ -179,9 +180,9 @@ def test_a_finished_run_is_not_trained_again(config, capsys):
 
 
 def test_a_run_that_cannot_start_leaves_its_name_to_the_next(config, tmp_path):
-    with pytest.raises(training.SetupError, match="barebones"):
+    with pytest.raises(ValueError, match="barebones"):
         training.pretrain(config("barebones=true", "max_epochs=1"))
-    assert not (tmp_path / "runs" / "mocov3" / "study").exists()
+    assert not (tmp_path / "runs" / "mocov3_margin" / "study").exists()
 
 
 def test_an_explicit_checkpoint_starts_a_folder_of_its_own(config):
@@ -194,12 +195,12 @@ def test_an_explicit_checkpoint_starts_a_folder_of_its_own(config):
 
 def test_a_run_id_names_the_folder_and_protects_it(config, tmp_path):
     result = training.pretrain(config("run_id=seed5", "max_epochs=1"))
-    assert result.folder == tmp_path / "runs" / "mocov3" / "seed5"
-    with pytest.raises(training.SetupError, match=r"run_id=seed5.*already holds a run;"):
+    assert result.folder == tmp_path / "runs" / "mocov3_margin" / "seed5"
+    with pytest.raises(ValueError, match=r"run_id=seed5.*already holds a run;"):
         training.pretrain(config("run_id=seed5", "max_epochs=1"))
-    with pytest.raises(training.SetupError, match="with other settings"):
+    with pytest.raises(ValueError, match="with other settings"):
         training.pretrain(config("run_id=seed5", "seed=6", "auto_resume.enabled=true"))
-    with pytest.raises(training.SetupError, match=r"run_id names a folder.*'\.\./x'"):
+    with pytest.raises(ValueError, match=r"run_id names a folder.*'\.\./x'"):
         training.pretrain(config("run_id=../x"))
 
 
@@ -217,7 +218,7 @@ def test_a_run_id_names_the_folder_and_protects_it(config, tmp_path):
         ("data.val_path=/nowhere", r"data\.val_path=/nowhere is not an existing folder"),
         ("optimizer.batch_size=64", r"batch_size=64 exceeds the 36 training images"),
         ("augmentations.0.num_crops=3", r"2 large crops, but augmentations make 3"),
-        ("loggers.tensorbord=true", r"no setting 'tensorbord'; .*csv, tensorboard"),
+        ("loggers.tensorbord=true", r"no setting 'tensorbord'.*tensorboard"),
         ("resume_from_checkpoint=/nowhere.ckpt", r"/nowhere\.ckpt does not exist"),
         ("max_epochs=null", r"needs a value for max_epochs"),
         ("name=${nowhere}", r"Interpolation key 'nowhere' not found"),
@@ -225,13 +226,13 @@ def test_a_run_id_names_the_folder_and_protects_it(config, tmp_path):
     ],
 )
 def test_mistakes_are_explained_in_one_line(config, override, message):
-    with pytest.raises(training.SetupError, match=message) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         training.pretrain(config(override))
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_an_empty_configuration_asks_for_one():
-    with pytest.raises(training.SetupError, match="--config-name"):
+    with pytest.raises(ValueError, match="--config-name"):
         training.pretrain(OmegaConf.create({}))
 
 
@@ -241,15 +242,16 @@ def test_an_empty_configuration_asks_for_one():
 def test_a_logger_that_is_not_installed_is_named(config, setting, package):
     if importlib.util.find_spec(package):
         pytest.skip(f"{package} is installed")
-    with pytest.raises(training.SetupError, match=f"pip install {package}"):
+    with pytest.raises(ValueError, match=f"pip install {package}"):
         training.pretrain(config(f"{setting}=true"))
 
 
 def test_an_unexpected_error_keeps_its_trace(config, monkeypatch):
-    def broken(cfg):
-        raise TypeError("a bug")
+    class Broken(MoCoV3Margin):
+        def __init__(self, cfg):
+            raise TypeError("a bug")
 
-    monkeypatch.setitem(METHODS, "mocov3", broken)
+    monkeypatch.setitem(METHODS, "mocov3_margin", Broken)
     with pytest.raises(TypeError, match="a bug"):
         cli.run_cli(training.pretrain, config())
 
@@ -261,7 +263,7 @@ def test_mistakes_end_a_program_with_code_1(config, capsys, monkeypatch):
     assert caught.value.code == 1
     assert capsys.readouterr().err.startswith("Error: method must be one of")
     monkeypatch.setenv("SOLO_MARGINS_DEBUG", "1")
-    with pytest.raises(training.SetupError):
+    with pytest.raises(ValueError):
         cli.run_cli(training.pretrain, config("method=mocov4"))
 
 

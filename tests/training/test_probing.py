@@ -8,13 +8,13 @@ from omegaconf import OmegaConf
 
 from solo_margins import training
 from solo_margins.backbones import build_backbone
-from solo_margins.training.programs import pretrained_backbone
+from solo_margins.training.linear import pretrained_backbone
 
 
 @pytest.fixture
 def checkpoint(config):
     """A checkpoint of a short pretraining."""
-    return training.pretrain(config("method=simclr", "max_epochs=1")).checkpoint
+    return training.pretrain(config("method=simclr_margin", "max_epochs=1")).checkpoint
 
 
 def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
@@ -24,7 +24,7 @@ def test_a_probe_takes_backbone_method_and_size_from_the_checkpoint(
     assert result.folder.parent == tmp_path / "runs" / "linear"
     args = json.loads((result.folder / "args.json").read_text())
     assert args["backbone"]["name"] == "tiny_resnet_like"
-    assert args["pretrain_method"] == "simclr"
+    assert args["pretrain_method"] == "simclr_margin"
     assert args["data"]["augmentations"]["crop_size"] == 16
     state = torch.load(result.checkpoint, weights_only=True)["state_dict"]
     pretrained = torch.load(checkpoint, weights_only=True)["state_dict"]
@@ -63,13 +63,13 @@ def test_older_keys_are_renamed_with_a_message(checkpoint, linear_config, caplog
     ],
 )
 def test_mistakes_are_explained(checkpoint, linear_config, override, message):
-    with pytest.raises(training.SetupError, match=message):
+    with pytest.raises(ValueError, match=message):
         training.linear(linear_config(checkpoint, override))
 
 
 def test_without_args_the_backbone_must_be_named(checkpoint, linear_config):
     (checkpoint.parent / "args.json").unlink()
-    with pytest.raises(training.SetupError, match=r"needs a value for backbone\.name"):
+    with pytest.raises(ValueError, match=r"needs a value for backbone\.name"):
         training.linear(linear_config(checkpoint))
 
 

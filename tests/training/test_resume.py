@@ -15,8 +15,8 @@ from solo.methods import METHODS
 from solo_margins import training
 from solo_margins.data.datamodule import RunData
 from solo_margins.methods.linear import LinearClassifier
-from solo_margins.training.checked_config import checked
-from solo_margins.training.programs import parsed
+from solo_margins.training.checked_config import checked_pretraining
+from solo_margins.training.pretrain import parsed_pretraining
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCHES = 4
@@ -193,7 +193,7 @@ FORMATS = pytest.mark.parametrize("format_", ["image_folder", "tensors"])
 
 
 def batches_at(config, place, *changes):
-    cfg = parsed(checked(config(*changes)))
+    cfg = parsed_pretraining(checked_pretraining(config(*changes)))
     batches = RunData(cfg, pretraining=True).train
     batches.trainer = place
     return [(indexes.tolist(), torch.stack(views)) for indexes, views, _ in batches]

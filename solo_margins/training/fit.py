@@ -1,66 +1,111 @@
 """Runs Lightning's trainer with the loggers, callbacks and folder of a configuration."""
 
 import dataclasses
+import errno
 import importlib.util
 import inspect
 import math
 import os
+import re
+import signal
 import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins.checkpoints import newest_checkpoint, read_settings, safe_loading
-from solo_margins.cli import TrainingStopped, user_errors
-from solo_margins.config import setting
+from solo_margins.checkpoints import newest_checkpoint, read_settings, reason_of, safe_loading
+from solo_margins.cli import TrainingStopped
+from solo_margins.config import read, setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.training import checkpointing
-from solo_margins.training.callbacks import GradientNorm, ProgressBar, run_callbacks
-from solo_margins.training.error_messages import run_errors
+from solo_margins.training.callbacks import ClosingReport, GradientNorm, ProgressBar, SeededSteps
 from solo_margins.training.interruption import InterruptGuard
+from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
 
 # Arguments of the trainer that a configuration cannot set.
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
 
+# What the system says of a disk that takes no more.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
-def train(cfg: DictConfig, model: Any) -> checkpointing.Run:
-    """Fit a model of a parsed configuration and return what it leaves behind."""
-    with user_errors():
-        data = RunData(cfg, pretraining="pretrained_feature_extractor" not in cfg)
-        run = checkpointing.choose_run(cfg)
+
+def fit(
+    cfg: DictConfig, model: pl.LightningModule, data: RunData, classifier: str
+) -> checkpointing.Run:
+    """Fit a model of a parsed configuration and return what it leaves behind.
+
+    Args:
+        cfg: the parsed configuration.
+        model: a method, or a linear classifier.
+        data: its images.
+        classifier: what ``val_acc1`` is the accuracy of, for the report at the end.
+    """
+    run = checkpointing.choose_run(cfg)
     with checkpointing.no_empty_folder(run), checkpointing.only_process_of(run):
-        return _fit(cfg, model, data, run)
-
-
-def _fit(cfg: DictConfig, model: Any, data: RunData, run: checkpointing.Run) -> checkpointing.Run:
-    with user_errors():
-        loggers = _loggers(cfg, run)
-        batches = _batches_per_epoch(cfg, data)
-        arguments = _trainer_arguments(cfg, batches)
-        # The method's own come in by its configure_callbacks.
         guard = InterruptGuard()
-        callbacks: list[Any] = [guard, GradientNorm(), *run_callbacks(cfg)]
-        if cfg.checkpoint.enabled:
-            callbacks.append(checkpointing.RunCheckpointer(cfg))
-        if loggers:
-            callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
-        if arguments.get("enable_progress_bar", True):
-            callbacks.append(ProgressBar(batches or 50))
-        trainer: Any = pl.Trainer(
-            **{"default_root_dir": str(run.folder), **arguments},
-            logger=loggers or False,
-            callbacks=callbacks,
-            enable_checkpointing=False,
-        )
+        trainer = _trainer(cfg, data, run, guard, classifier)
+        return _guarded_run(cfg, model, data, run, trainer, guard)
+
+
+def _guarded_run(
+    cfg: DictConfig,
+    model: pl.LightningModule,
+    data: RunData,
+    run: checkpointing.Run,
+    trainer: pl.Trainer,
+    guard: InterruptGuard,
+) -> checkpointing.Run:
+    """Train with signals in the hands of the guard."""
     # Before Lightning does: whoever reads what is announced may send a signal at once.
-    guard.setup(trainer, model, "fit")
-    _announce(trainer, cfg, run)
-    _announce_accumulation(trainer, cfg, model)
+    guard.take_signals(trainer)
     try:
+        _announce(trainer, cfg, run)
+        _announce_accumulation(trainer, cfg, model)
         # The ranks that Lightning starts take the name from here.
         os.environ.setdefault(checkpointing.RUN_ID_VARIABLE, run.name)
-        with run_errors(trainer, data, run), safe_loading(), warnings.catch_warnings():
+        _run(trainer, model, data, run)
+    finally:
+        os.environ.pop(checkpointing.RUN_ID_VARIABLE, None)
+        guard.leave_signals()
+    return _outcome(trainer, run)
+
+
+def _trainer(
+    cfg: DictConfig,
+    data: RunData,
+    run: checkpointing.Run,
+    guard: InterruptGuard,
+    classifier: str,
+) -> pl.Trainer:
+    """Return the trainer of a run with all its callbacks, but for those that a method brings."""
+    loggers = _loggers(cfg, run)
+    batches = _batches_per_epoch(cfg, data)
+    arguments = _trainer_arguments(cfg, batches)
+    # The guard comes first: it stops before anybody sees the next batch.
+    callbacks: list[Any] = [guard, GradientNorm()]
+    if cfg.checkpoint.enabled:
+        callbacks.append(checkpointing.RunCheckpointer(cfg))
+    if loggers:
+        callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
+    if arguments.get("enable_progress_bar", True):
+        callbacks.append(ProgressBar(batches or 50))
+    guard_settings = read(cfg, "numerics", GuardSettings)
+    callbacks.append(NonFiniteGuard(guard_settings, saves_state=cfg.checkpoint.enabled))
+    callbacks.append(SeededSteps(cfg.seed))
+    callbacks.append(ClosingReport(classifier))
+    arguments.setdefault("default_root_dir", str(run.folder))
+    return pl.Trainer(
+        **arguments, logger=loggers or False, callbacks=callbacks, enable_checkpointing=False
+    )
+
+
+def _run(trainer: Any, model: Any, data: RunData, run: checkpointing.Run) -> None:
+    """Train, and end the other ranks where this one fails."""
+    try:
+        with safe_loading(), warnings.catch_warnings():
             # solo-learn's loaders pin memory wherever they are; without a GPU that has no effect.
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             # Lightning does not know loaders that find their place by themselves.
@@ -69,8 +114,46 @@ def _fit(cfg: DictConfig, model: Any, data: RunData, run: checkpointing.Run) -> 
             if run.resumed_from and data.val_dataloader() and not trainer.callback_metrics:
                 # It was ended after its last step: nothing is left to train, but to measure.
                 trainer.validate(model, datamodule=data, verbose=False)
-    finally:
-        os.environ.pop(checkpointing.RUN_ID_VARIABLE, None)
+    except TrainingStopped:
+        # All ranks have stopped.
+        raise
+    except Exception as error:
+        _end_other_ranks(trainer)
+        cause = _cause_outside(error, run.folder)
+        if cause is None:
+            raise
+        raise cause from error
+
+
+def _end_other_ranks(trainer: Any) -> None:
+    """End the ranks that this process has started: they wait for a step that will never come."""
+    kill = getattr(trainer.strategy.launcher, "kill", None)
+    if trainer.world_size > 1 and trainer.is_global_zero and kill is not None:
+        kill(signal.SIGKILL)
+
+
+def _cause_outside(error: BaseException | None, folder: Path) -> ValueError | None:
+    """Return an error of one sentence where another rank or a full disk has ended the run.
+
+    Where a disk is full, more than one thing fails, one while the other is handled.
+    """
+    if re.search("Connection (closed|reset) by peer", str(error)):
+        return ValueError("Another rank exited; see its output.")
+    full = None
+    while error is not None:
+        if isinstance(error, TrainingStopped):
+            return error
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            full = error
+        error = error.__cause__ or error.__context__
+    if full is None:
+        return None
+    where = f"{full.filename} cannot be written: " if full.filename else ""
+    newest = newest_checkpoint(folder) or "none"
+    return ValueError(f"{where}{reason_of(full)}. The last good checkpoint is {newest}.")
+
+
+def _outcome(trainer: Any, run: checkpointing.Run) -> checkpointing.Run:
     last = getattr(checkpointing.checkpointer_of(trainer), "last_ckpt", None)
     checkpoint = last or newest_checkpoint(run.folder)
     for callback in trainer.callbacks:
@@ -82,6 +165,16 @@ def _fit(cfg: DictConfig, model: Any, data: RunData, run: checkpointing.Run) -> 
             )
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     return dataclasses.replace(run, checkpoint=checkpoint, metrics=metrics)
+
+
+def in_memory_format(model: pl.LightningModule, cfg: DictConfig) -> pl.LightningModule:
+    """Return a model in the memory layout that trains fastest."""
+    for parameter in model.parameters():
+        # As distributed training expects.
+        parameter.data = parameter.data.contiguous()
+    if not cfg.performance.disable_channel_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model
 
 
 def _announce(trainer: Any, cfg: DictConfig, run: checkpointing.Run) -> None:
@@ -163,4 +256,7 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
     if arguments.get("log_every_n_steps") is None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)
+    if cfg.accelerator == "cpu":
+        # Of CPU processes Lightning wants the number, of GPUs the list.
+        arguments["devices"] = len(cfg.devices)
     return arguments
