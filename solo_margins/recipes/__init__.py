@@ -95,7 +95,8 @@ curv.
         if name not in value:
             return default
         value = value[name]
-    return value
+    # OmegaConf resolves to lists of its own alone.
+    return OmegaConf.create(value) if isinstance(value, list) else value
 
 
 def _recipe(method: str, data: str, variant: str) -> Values:
