@@ -42,7 +42,7 @@ def test_small_images_follow_the_papers_protocol(composed, method, data):
     assert (strong.grayscale.prob, strong.gaussian_blur.prob) == (0.2, 0.5)
     assert weak.color_jitter.prob == weak.grayscale.prob == weak.gaussian_blur.prob == 0
     optimizer = cfg.optimizer
-    assert (optimizer.name, optimizer.kwargs) == ("sgd", {"momentum": 0.9})
+    assert (optimizer.name, optimizer.kwargs.momentum, optimizer.kwargs.betas) == ("sgd", 0.9, None)
     assert (optimizer.lr, optimizer.batch_size, optimizer.weight_decay) == (0.06, 256, 5e-4)
     schedule = cfg.scheduler
     assert (schedule.warmup_epochs, schedule.warmup_start_lr, schedule.min_lr) == (5, 0, 0)
