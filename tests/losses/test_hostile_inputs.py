@@ -300,6 +300,7 @@ def test_a_nan_is_in_no_band():
 def test_extreme_settings_stay_finite(scale):
     for margins in (
         Margins(positive_scale=scale, curvature=scale),
+        Margins(angular=0.5, positive_scale=scale),
         Margins(subtractive=scale, curvature=scale, curve="root"),
         Margins(curvature=scale, curve="superellipse"),
     ):
