@@ -133,6 +133,12 @@ class MarginMethod(BaseMethod):
     @classmethod
     def checked_cfg(cls, cfg: DictConfig) -> DictConfig:
         """Return a configuration with our settings checked and complete."""
+        # solo-learn writes args.json as it is, with references in place of values.
+        OmegaConf.resolve(cfg)
+        # A composed configuration cannot leave out what another backbone has set: it says null.
+        for name, value in list(setting(cfg, "backbone.kwargs", {}).items()):
+            if value is None:
+                del cfg.backbone.kwargs[name]
         # The callback reads them, but not before images are loaded.
         read(cfg, "lens", LensSettings)
         known = (*SHARED_SETTINGS, *cls.own_settings)
