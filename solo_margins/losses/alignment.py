@@ -52,12 +52,10 @@ def aligned_temperature(
         ValueError: an argument leaves its range or the shapes differ.
 
     Example:
-        >>> from solo_margins.losses import mocov3_margin_loss_func
         >>> query, key = torch.eye(4), torch.eye(4)
         >>> temperature = aligned_temperature(query, key, 0.1, factor=0.5)
         >>> f"{temperature:.2f}"
         '0.15'
-        >>> loss = mocov3_margin_loss_func(query, key, temperature)
     """
     _check(base, factor, reference)
     require_same_shape("query", query, "key", key)
