@@ -135,7 +135,7 @@ def train(python, program, checkout, folder, images, env, *before):
         f"checkpoint.dir={folder}",
         "wandb.enabled=False",
         "accelerator=cpu",
-        "devices=1",
+        "devices='1'",
         "strategy=auto",
         "sync_batchnorm=False",
         # In float64 the plain form of the loss and the engine do not drift apart.
