@@ -230,22 +230,25 @@ def copied(modules: list[str], target: str, loss: str, docstring: str | None = N
 
 def written_imports(imports: dict[str, set[str]]) -> str:
     """Return import statements from modules and their names; the module "" has modules."""
-    of_python, of_packages = [], []
+    of_python: list[str] = []
+    of_packages: list[str] = []
     for source, names in sorted(imports.items()):
         if source == "":
             lines = [f"import {name}" for name in sorted(names)]
         else:
             lines = [f"from {source} import {', '.join(sorted(names))}"]
+            if len(lines[0]) > 100:
+                one_a_line = "".join(f"    {name},\n" for name in sorted(names))
+                lines = [f"from {source} import (\n{one_a_line})"]
         for line in lines:
-            if len(line) > 100:
-                line = f"from {source} import (\n    " + ",\n    ".join(sorted(names)) + ",\n)"
             package = line.split()[1].partition(".")[0]
-            is_of_python = package in sys.stdlib_module_names
-            (of_python if is_of_python else of_packages).append(line)
+            if package in sys.stdlib_module_names:
+                of_python.append(line)
+            else:
+                of_packages.append(line)
     # Python wants it first.
     of_python.sort(key=lambda line: "__future__" not in line)
-    groups = ["\n".join(lines) for lines in (of_python, of_packages) if lines]
-    return "\n\n".join(groups)
+    return "\n".join([*of_python, "", *of_packages]).strip()
 
 
 def recipe(name: str) -> dict[str, Any]:
