@@ -79,7 +79,7 @@ SHORTER = {
     "scripts/bench_step.py": (
         *("--repeats", "1", "--threads", "1", "--steps", "6", "--turns", "1"),
     ),
-    "scripts/export_upstream.py": ("--dirty",),
+    "scripts/export_upstream.py": (),
     "scripts/prepare_tinyimagenet.py": (),
     "scripts/recipe_table.py": ("--check",),
     "scripts/reproduce": _ONE_CELL,
