@@ -365,28 +365,25 @@ def write(checkout: Path, files: dict[str, str]) -> list[str]:
     Raises:
         ExportRefused: a file cannot be written; what was written is taken back.
     """
-    before: dict[Path, str | None] = {}
-    changed = []
+    written: dict[str, str | None] = {}  # names to what was there before
     try:
         for name, text in files.items():
             path = checkout / name
-            old = path.read_text() if path.is_file() else None
-            if old == text:
-                continue
-            before[path] = old
-            with complete_file(path) as unfinished:
-                unfinished.write_text(text)
-            changed.append(name)
+            before = path.read_text() if path.is_file() else None
+            if before != text:
+                with complete_file(path) as unfinished:
+                    unfinished.write_text(text)
+                written[name] = before
     except BaseException as error:
-        for path, old in before.items():
-            if old is None:
-                path.unlink(missing_ok=True)
-            elif path.read_text() != old:
-                path.write_text(old)
+        for name, before in written.items():
+            if before is None:
+                (checkout / name).unlink()
+            else:
+                (checkout / name).write_text(before)
         if isinstance(error, OSError):
             raise ExportRefused(f"{checkout} cannot be written: {error}.") from error
         raise
-    return changed
+    return list(written)
 
 
 def main(arguments: list[str] | None = None) -> int:
