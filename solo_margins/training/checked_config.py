@@ -27,13 +27,32 @@ from solo_margins.training.nonfinite import GuardSettings
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
 
 # Settings that must be numbers; null leaves one to whoever has a default.
-COUNTS = """max_epochs num_nodes accumulate_grad_batches log_every_n_steps check_val_every_n_epoch
-    checkpoint.frequency optimizer.batch_size knn_eval.k method_kwargs.proj_hidden_dim
-    method_kwargs.proj_output_dim method_kwargs.pred_hidden_dim method_kwargs.queue_size"""
-SIZES = "seed data.num_workers"
-RATES = """gradient_clip_val optimizer.lr optimizer.classifier_lr optimizer.weight_decay
-    scheduler.warmup_epochs scheduler.warmup_start_lr scheduler.min_lr momentum.base_tau
-    momentum.final_tau"""
+COUNTS = (
+    "max_epochs",
+    "num_nodes",
+    "accumulate_grad_batches",
+    "log_every_n_steps",
+    "check_val_every_n_epoch",
+    "checkpoint.frequency",
+    "optimizer.batch_size",
+    "knn_eval.k",
+    "method_kwargs.proj_hidden_dim",
+    "method_kwargs.proj_output_dim",
+    "method_kwargs.pred_hidden_dim",
+    "method_kwargs.queue_size",
+)
+SIZES = ("seed", "data.num_workers")
+RATES = (
+    "gradient_clip_val",
+    "optimizer.lr",
+    "optimizer.classifier_lr",
+    "optimizer.weight_decay",
+    "scheduler.warmup_epochs",
+    "scheduler.warmup_start_lr",
+    "scheduler.min_lr",
+    "momentum.base_tau",
+    "momentum.final_tau",
+)
 
 
 def checked_pretraining(cfg: DictConfig) -> DictConfig:
@@ -191,7 +210,7 @@ def _check_paths(cfg: DictConfig, *keys: str) -> None:
 
 def _check_numbers(cfg: DictConfig) -> None:
     for keys, low, is_whole in ((COUNTS, 1, True), (SIZES, 0, True), (RATES, 0, False)):
-        for key in keys.split():
+        for key in keys:
             value = setting(cfg, key)
             if value is not None:
                 kind = "a whole number" if is_whole else "a number"
@@ -212,9 +231,8 @@ def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
     has_group = processes > 1 or str(cfg.strategy).startswith("ddp")
     if runs_on_cpu(cfg) and has_group:
         raise ValueError(
-            f"sync_batchnorm=true needs GPUs, but this run has {processes} CPU process"
-            f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
-            "statistics of its own images."
+            f"sync_batchnorm=true needs GPUs, but this run is on the CPU (processes: {processes}): "
+            "with sync_batchnorm=false each process normalises by the statistics of its own images."
         )
 
 
