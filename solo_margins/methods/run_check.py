@@ -69,10 +69,14 @@ def announce_variant(cfg: DictConfig) -> None:
     if variant == "baseline" or variant not in recipes or not is_rank_zero():
         return
     values = ", ".join(_described(recipes[variant], ""))
-    whose = PAPER if is_from_paper(cfg.method, data, variant) else "ours, from no paper"
+    whose = PAPER if is_from_paper(cfg.method, data, variant) else "values of ours"
+    baseline = "variant=baseline"
+    if "optimizer" in recipes[variant]:
+        baseline += f" optimizer={recipes[variant]['optimizer']['name']}"
+    if "temperature" in recipes[variant]:
+        baseline += f" method_kwargs.temperature={recipes[variant]['temperature']}"
     print(
-        f"variant={variant} sets {values} ({whose}). Compare it with variant=baseline: run that "
-        "first.",
+        f"variant={variant} sets {values} ({whose}). Run the comparison first: {baseline}.",
         flush=True,
     )
 

@@ -17,7 +17,7 @@ Values = dict[str, Any]
 Variants = dict[str, Values]
 
 # Whose values are not ours: what a run prints.
-PAPER = "from arXiv 2306.11526, appendix A and B.2"
+PAPER = "values of arXiv 2306.11526, appendix A and B.2"
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from solo_margins.files import digits_folder
 from solo_margins.versions import form, host_folder
 
 PROGRAMS = host_folder().parent
@@ -49,12 +50,17 @@ def test_our_configuration_trains_and_its_checkpoint_is_probed(start, finish, ow
     assert trained["global_step"] == 2
 
     args = json.loads((checkpoint.parent / "args.json").read_text())
+    assert args["data"]["val_path"] is None, "solo-learn would show 16-pixel images at 224"
+    # Values, not references to them.
+    assert args["method_kwargs"]["margins"]["angular"] == 0.1
+    assert args["optimizer"]["name"] == "sgd"
+    assert "variant=margins sets " in run.out
     probe = [
         *("--config-name", "linear.yaml", *QUIET, *SHORT),
         # The name of solo-learn's checkpoints has a =, which Hydra's grammar wants quoted.
         f"pretrained_feature_extractor='{checkpoint}'",
         f"data.train_path={args['data']['train_path']}",
-        f"data.val_path={args['data']['val_path']}",
+        f"data.val_path={digits_folder('val')}",
         *("data.dataset=custom", "data.format=image_folder", "data.num_workers=0"),
     ]
     probed = finish(start(LINEAR, *probe))
@@ -63,6 +69,21 @@ def test_our_configuration_trains_and_its_checkpoint_is_probed(start, finish, ow
     kept = torch.load(classifier, weights_only=True)["state_dict"]
     key = "backbone.conv1.weight"
     assert torch.equal(trained["state_dict"][key], kept[key])
+
+
+def test_a_variant_with_another_optimizer_trains(start, finish, tmp_path):
+    """The momentum of the data set's SGD is left out."""
+    run = finish(start(PRETRAIN, *OURS, *SHORT, "variant=hard_dp"))
+    assert run.code == 0, run.err
+    (checkpoint,) = tmp_path.glob("trained_models/mocov3_margin/*/*.ckpt")
+    (optimizer,) = torch.load(checkpoint, weights_only=True)["optimizer_states"]
+    assert all("exp_avg" in state for state in optimizer["state"].values())
+
+
+def test_an_undefined_variant_is_said(start, finish):
+    run = finish(start(PRETRAIN, *OURS, *SHORT, "variant=curv"))
+    assert run.code == 1
+    assert "variant=curv is not defined for mocov3_margin on digits: choose one of" in run.err
 
 
 def test_a_method_of_solo_learns_own_runs_as_without_us(start, finish, own):
