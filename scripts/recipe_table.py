@@ -17,6 +17,8 @@ from solo_margins.recipes import RECIPES, is_from_paper
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
 BEGIN, END = "<!-- begin: scripts/recipe_table.py -->", "<!-- end -->"
 
+WITH_VALUES_OF_THEIR_OWN = ("mocov3_margin", "simclr_margin", "byol_curv")
+
 SYMBOLS = {
     "angular": "m₁",
     "subtractive": "m₂",
@@ -37,7 +39,9 @@ def described(values: dict[str, Any]) -> str:
     """Return the settings of a cell in the papers' symbols."""
     parts = []
     for name, value in values.items():
-        if isinstance(value, dict):
+        if name == "optimizer":
+            parts.append(f"`optimizer={value['name']}`")
+        elif isinstance(value, dict):
             parts.append(described(value) if value else "")
         else:
             text = value if isinstance(value, str) else f"{value:g}"
@@ -48,8 +52,8 @@ def described(values: dict[str, Any]) -> str:
 def rows() -> Iterator[tuple[str, ...]]:
     """Yield method, data, variant, values, whose they are, and the paper's accuracy."""
     seen = set()
-    for method, by_data in RECIPES.items():
-        for data, by_variant in by_data.items():
+    for method in WITH_VALUES_OF_THEIR_OWN:
+        for data, by_variant in RECIPES[method].items():
             for variant, values in by_variant.items():
                 from_paper = is_from_paper(method, data, variant)
                 text = described(values) or "off"
@@ -77,8 +81,7 @@ def table() -> str:
     """Return the table in Markdown; methods that borrow their values are named below it."""
     head = ("`--config-name`", "`data=`", "`variant=`", "values", "whose", "paper, linear probe, %")
     lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|---|---:|"]
-    own = ("`mocov3_margin`", "`simclr_margin`", "`byol_curv`")
-    lines += ["| " + " | ".join(row) + " |" for row in rows() if row[0] in own]
+    lines += ["| " + " | ".join(row) + " |" for row in rows()]
     return "\n".join(lines)
 
 

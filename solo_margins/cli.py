@@ -114,21 +114,34 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, ImportError):
         # Python's own import errors name the module; ours say what to install.
         return one_line(error) if error.name is None else None
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if "OmegaConfBaseException" in names:
+        reason_of_ours = _behind(error)
+        if reason_of_ours is not None:
+            return one_line(reason_of_ours)
+        key = getattr(error, "full_key", None)
+        reason = str(error).splitlines()[0]
+        return f"The configuration is wrong at {key}: {reason}" if key else reason
     # A disk, a file or a network that fails is not a fault of the program.
     if isinstance(error, (ValueError, OSError)):
         return one_line(error)
     # What solo-learn's release lacks.
     if isinstance(error, NotImplementedError) and str(error):
         return one_line(error)
-    names = [kind.__name__ for kind in type(error).__mro__]
-    if "OmegaConfBaseException" in names:
-        key = getattr(error, "full_key", None)
-        reason = str(error).splitlines()[0]
-        return f"The configuration is wrong at {key}: {reason}" if key else reason
     # Lightning's, for settings of the trainer. Most commands do without its import.
     if "MisconfigurationException" in names:
         return one_line(error)
     return None
+
+
+def _behind(error: BaseException) -> ValueError | None:
+    """Return what one of our resolvers has raised, where that is behind an error of OmegaConf's."""
+    if type(error).__name__ != "InterpolationResolutionError":
+        return None
+    inner = error.__context__
+    while inner is not None and type(inner).__module__.startswith("omegaconf"):
+        inner = inner.__context__
+    return inner if isinstance(inner, ValueError) else None
 
 
 def one_line(error: BaseException) -> str:

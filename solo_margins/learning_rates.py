@@ -7,11 +7,21 @@ predictor) become a ``functools.partial`` in the checkpoint, which then cannot b
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
+
+# Settings in ``optimizer.kwargs``, by ``optimizer.name``.
+_OF_TORCH = ("maximize", "foreach", "differentiable", "fused")
+_OF_ADAM = ("betas", "eps", "amsgrad", "capturable", *_OF_TORCH)
+OPTIMIZER_SETTINGS = {
+    "sgd": ("momentum", "dampening", "nesterov", *_OF_TORCH),
+    "lars": ("momentum", "dampening", "nesterov", "eta", "eps", "clip_lr", "exclude_bias_n_norm"),
+    "adam": _OF_ADAM,
+    "adamw": _OF_ADAM,
+}
 
 
 def warmup_cosine_lr(
@@ -124,6 +134,25 @@ def warmup_cosine(module: Any, optimizer: Optimizer, unscheduled: Sequence[int] 
     return {"scheduler": scheduler, "interval": module.scheduler_interval, "frequency": 1}
 
 
+def settings_of_optimizer(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in ``optimizer.kwargs`` without nulls and those of other optimizers.
+
+    Composed configurations are merged: a variant that trains with Adam has the data set's momentum.
+
+    Example:
+        >>> settings_of_optimizer("adam", {"momentum": 0.9, "betas": (0.9, 0.99), "eps": None})
+        {'betas': (0.9, 0.99)}
+    """
+    of_others: set[str] = set()
+    for other, settings in OPTIMIZER_SETTINGS.items():
+        if other != name:
+            of_others.update(settings)
+    of_others.difference_update(OPTIMIZER_SETTINGS.get(name, ()))
+    return {
+        key: value for key, value in kwargs.items() if value is not None and key not in of_others
+    }
+
+
 def optimizer_and_schedule(module: Any, groups: list[dict[str, Any]]) -> Any:
     """Return optimizer and schedule of a module of solo-learn's, as Lightning takes them.
 
@@ -132,8 +161,9 @@ def optimizer_and_schedule(module: Any, groups: list[dict[str, Any]]) -> Any:
         groups: parameter groups; those with ``static_lr`` are not scheduled.
     """
     unscheduled = [index for index, group in enumerate(groups) if group.pop("static_lr", False)]
+    settings = settings_of_optimizer(module.optimizer, module.extra_optimizer_args)
     optimizer = module._OPTIMIZERS[module.optimizer](
-        groups, lr=module.lr, weight_decay=module.weight_decay, **module.extra_optimizer_args
+        groups, lr=module.lr, weight_decay=module.weight_decay, **settings
     )
     if module.scheduler == "none":
         return optimizer

@@ -1,5 +1,6 @@
 """Resolvers that our YAML files call, and our configurations as a command line composes them."""
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import checkpoint_setting
 from solo_margins.files import digits_folder
-from solo_margins.recipes import cell_name, probe_setting
+from solo_margins.recipes import probe_setting, recipe_value
 
 
 def install() -> None:
@@ -19,7 +20,7 @@ def install() -> None:
     - ``${solo_margins.from_checkpoint:<checkpoint>,<key>}``: a setting that a checkpoint was
       trained with; a third argument is what to return where it has none
     - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
-    - ``${solo_margins.cell:<method>,<data>,<variant>}``: the name of a recipe
+    - ``${solo_margins.recipe:<method>,<data>,<variant>,<key>,<default>}``: a value of a recipe
     - ``${solo_margins.probe:<data>,<setting>,<default>}``: how a linear probe is trained
     - ``${solo_margins.small_images_format:}``: how images of a small data set are read here
     - ``${solo_margins.data_workers:<devices>}``: how many processes load images for each device
@@ -29,14 +30,24 @@ def install() -> None:
         "digits": digits_folder,
         "from_checkpoint": checkpoint_setting,
         "patch_size": patch_size,
-        "cell": cell_name,
+        "recipe": recipe_value,
         "probe": probe_setting,
         "small_images_format": small_images_format,
         "data_workers": data_workers,
         "first": lambda one, other: other if one is None else one,
     }
     for name, resolver in resolvers.items():
-        OmegaConf.register_new_resolver(f"solo_margins.{name}", resolver, replace=True)
+        _register(f"solo_margins.{name}", resolver)
+
+
+def _register(name: str, resolver: Callable[..., Any]) -> None:
+    """Make one resolver known, by the name that the installed OmegaConf has for this."""
+    # OmegaConf 2.4 warns of register_new_resolver; in 2.3 register_resolver is an older function.
+    newest: Any = OmegaConf.register_resolver
+    if "replace" in inspect.signature(newest).parameters:
+        newest(name, resolver, replace=True)
+    else:
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 def composed(name: str, overrides: Iterable[str] = ()) -> DictConfig:
@@ -44,7 +55,7 @@ def composed(name: str, overrides: Iterable[str] = ()) -> DictConfig:
     from hydra import compose, initialize_config_module
 
     install()
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         return compose(name, overrides=list(overrides))
 
 

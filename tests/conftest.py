@@ -158,7 +158,7 @@ def composed():
     from hydra import compose, initialize_config_module
 
     def make(name, *overrides):
-        with initialize_config_module("solo_margins.configs", version_base="1.2"):
+        with initialize_config_module("solo_margins.configs", version_base=None):
             return compose(name, overrides=list(overrides))
 
     return make

@@ -1,19 +1,25 @@
 """Recipes by name: every cell composes to valid margins, others are refused with a list."""
 
+import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
-from hydra.errors import CompactHydraException
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 import solo_margins  # noqa: F401  (makes its configurations known)
+from solo_margins.cli import sentence_of
 from solo_margins.config import read
 from solo_margins.losses import Margins
-from solo_margins.methods.run_check import settle_variant
-from solo_margins.recipes import RECIPES, default_variant, is_from_paper
+from solo_margins.methods.run_check import announce_variant, settle_variant
+from solo_margins.recipes import RECIPES, is_from_paper, recipe_value
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_METHODS = ("mocov3_margin", "simclr_margin", "byol_curv")
@@ -81,7 +87,7 @@ PAPER_CELLS = {cell[:3]: cell[3] for cell in paper_cells()}
 
 @pytest.fixture(autouse=True)
 def hydra():
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         yield
 
 
@@ -93,6 +99,9 @@ def composed(method, data, variant, *overrides):
 def test_every_cell_composes(method, data, variant):
     cfg = composed(method, data, variant)
     assert cfg.method == method
+    OmegaConf.set_struct(cfg, False)
+    cfg.data.train_path = "/images"
+    OmegaConf.resolve(cfg)
     settle_variant(cfg)
     assert cfg.name == f"{method}-{data}-{variant}", "it is recorded under another name"
     margins = read(cfg, "method_kwargs.margins", Margins)
@@ -109,45 +118,86 @@ def test_every_cell_composes(method, data, variant):
         expected = kind if kind in ("debiased", "hard") else "standard"
         assert cfg.method_kwargs.negatives.kind == expected
     # Algorithm 1 of the paper on distance polarization.
-    assert (cfg.optimizer.name == "adam") == (is_polarized or variant in ("debiased", "hard"))
+    is_of_second_paper = is_polarized or variant in ("debiased", "hard")
+    assert (cfg.optimizer.name == "adam") == is_of_second_paper
+    if is_of_second_paper:
+        optimizer = (cfg.optimizer.lr, cfg.optimizer.classifier_lr, cfg.optimizer.weight_decay)
+        assert optimizer == (1e-3, 3e-2, 1e-6)
+        assert cfg.optimizer.kwargs.betas == [0.9, 0.999]
+        assert cfg.method_kwargs.temperature == 0.5
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_configuration_called_margin_trains_with_margins(method):
+    for data in RECIPES[method]:
+        cfg = compose(f"{method}.yaml", overrides=[f"data={data}"])
+        default = "curv" if method.endswith("_curv") else "margins"
+        # A plain word, so that --cfg job shows it.
+        assert OmegaConf.to_container(cfg, resolve=False)["variant"] == default
+        assert cfg.name == f"{method}-{data}-{default}"
+        margins = read(cfg, "method_kwargs.margins", Margins)
+        if default == "curv":
+            assert math.isfinite(margins.curvature)
+        else:
+            assert margins.angular > 0 or margins.subtractive > 0
+        assert margins.positive_scale == 1.0
 
 
 @pytest.mark.parametrize(
-    ("method", "data", "margins"),
+    ("method", "settings", "option"),
     [
-        ("mocov3_margin", "digits", (0.1, 0.4, 1.0, math.inf)),
-        ("simclr_margin", "folder", (0.5, 0.4, 1.0, math.inf)),
-        ("nnclr_margin", "imagenet100", (0.5, 0.4, 1.0, math.inf)),
-        ("byol_curv", "folder", (0.0, 0.0, 1.0, 1.0)),
-        ("mocov3_margin", "cifar10", (0.0, 0.0, 20.0, 0.7)),
-        ("byol_curv", "stl10", (0.0, 0.0, 1.0, 5.0)),
+        ("mocov3_margin", ["data=imagenet", "variant=pos"], "pos_curv"),
+        ("byol_curv", ["variant=nonsense"], "curv"),
+        ("byol_curv", ["variant=margins"], "curv"),
+        ("simclr_margin", ["data.name=nonsense"], "cifar100"),
+        ("simclr_margin", ["variant=null"], "margins"),
+        ("mocov3_margin", ["method=another"], "variant=baseline"),
     ],
 )
-def test_the_default_is_the_papers_or_its_margins_for_cifar10(method, data, margins):
-    cfg = compose(f"{method}.yaml", overrides=[f"data={data}"])
-    found = read(cfg, "method_kwargs.margins", Margins)
-    assert margins == (found.angular, found.subtractive, found.positive_scale, found.curvature)
-    # A plain word, so that --cfg job shows it.
-    assert OmegaConf.to_container(cfg, resolve=False)["variant"] == default_variant(method, data)
-    kind = "curv" if method == "byol_curv" else "pos_curv" if data == "cifar10" else "margins"
-    assert (cfg.variant, cfg.name) == (kind, f"{method}-{data}-{kind}")
+def test_an_undefined_recipe_is_one_sentence_with_the_choices(method, settings, option):
+    cfg = compose(f"{method}.yaml", overrides=settings)
+    with pytest.raises(InterpolationResolutionError) as caught:
+        OmegaConf.resolve(cfg)
+    sentence = sentence_of(caught.value)
+    assert sentence.startswith("variant=")
+    assert option in sentence
+    assert "raised while" not in sentence
+    # solo-learn's own program prints OmegaConf's error, which has the sentence.
+    assert sentence in str(caught.value)
+
+
+def test_undefined_data_are_refused_with_the_choices():
+    with pytest.raises(ConfigCompositionException, match="cifar100"):
+        compose("simclr_margin.yaml", overrides=["data=nonsense"])
+
+
+def test_a_baseline_needs_no_recipe():
+    cfg = compose("simclr_margin.yaml", overrides=["data.name=birds", "variant=baseline"])
+    OmegaConf.resolve(cfg)
+    assert read(cfg, "method_kwargs.margins", Margins).is_off
+    assert recipe_value("of_somebody_else", "birds", "baseline", "margins.angular", 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("method", "data", "variant", "choice"),
+    ("method", "settings", "said"),
     [
-        ("mocov3_margin", "imagenet", "pos", "variant=pos"),
-        ("byol_curv", "digits", "nonsense", "variant=nonsense"),
-        ("byol_curv", "imagenet", "curv", "data=imagenet"),
-        ("simclr_margin", "nonsense", "pos", "data=nonsense"),
+        ("mocov3_margin", ["data=cifar10"], ["m=margins", "angular=0.1", "2306.11526"]),
+        ("mocov3_margin", ["data=digits"], ["angular=0.1", "ours", "variant=baseline"]),
+        ("mocov3_margin", ["data=imagenet"], ["subtractive=0.4", "ours"]),
+        ("byol_curv", ["data=stl10"], ["curvature=5", "2306.11526"]),
+        ("nnclr_margin", ["variant=dp"], ["polarization.weight=10", "optimizer=adam", "ours"]),
+        ("mocov3_margin", ["variant=baseline"], None),
+        ("mocov3_margin", ["method_kwargs.margins.angular=0.3"], None),
     ],
 )
-def test_a_refused_combination_names_the_choices(method, data, variant, choice):
-    with pytest.raises(CompactHydraException) as caught:
-        composed(method, data, variant)
-    options = RECIPES[method] if choice.startswith("data") else RECIPES[method][data]
-    assert choice in str(caught.value)
-    assert all(option in str(caught.value) for option in options)
+def test_a_run_says_which_values_it_has_and_whose(method, settings, said, capsys):
+    cfg = compose(f"{method}.yaml", overrides=settings)
+    settle_variant(cfg)
+    announce_variant(cfg)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (said is not None)
+    for word in said or ():
+        assert word.removeprefix("m=") in lines[0]
 
 
 def test_no_cell_of_the_paper_is_missing():
@@ -179,9 +229,10 @@ def test_a_backbone_or_an_optimizer_can_be_chosen_by_name():
     assert cfg.optimizer.classifier_lr == 3e-2, "not SGD's"
 
 
-def test_margins_are_off_unless_a_variant_says_otherwise():
-    cfg = compose("solo_margins/no_margins.yaml")
-    assert OmegaConf.to_container(cfg.solo_margins) == asdict(Margins())
+def test_margins_are_off_in_a_baseline():
+    cfg = compose("simclr_margin.yaml", overrides=["variant=baseline"])
+    margins = OmegaConf.to_container(cfg.method_kwargs.margins, resolve=True)
+    assert margins == asdict(Margins())
 
 
 def test_single_numbers_can_be_overridden():
@@ -199,6 +250,28 @@ def test_a_probe_reads_the_settings_of_a_checkpoint_or_of_its_folder(tmp_path):
     for source in (tmp_path, tmp_path / "last.ckpt"):
         cfg = compose("linear.yaml", overrides=[f"pretrained_feature_extractor={source}"])
         assert (cfg.pretrain_method, cfg.backbone.name) == ("mocov3", "resnet18")
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [
+        ("byol_curv", "method_kwargs.queue_size=64"),
+        ("byol_curv", "method_kwargs.temperature=0.5"),
+        ("byol_curv", "method_kwargs.negatives.kind=hard"),
+        ("simclr_margin", "method_kwargs.pred_hidden_dim=64"),
+        ("simclr_margin", "momentum.base_tau=0.9"),
+        ("supcon_margin", "method_kwargs.negatives.kind=hard"),
+    ],
+)
+@pytest.mark.parametrize("data", ["cifar10", "imagenet", "digits"])
+def test_a_data_set_brings_no_key_that_a_method_does_not_have(method, key, data):
+    with pytest.raises(ConfigCompositionException, match=key.partition("=")[0]):
+        compose(f"{method}.yaml", overrides=[f"data={data}", key])
+
+
+def test_a_constant_teacher_follows_what_is_set():
+    cfg = compose("byol_curv.yaml", overrides=["data=cifar10", "momentum.base_tau=0.5"])
+    assert (cfg.momentum.base_tau, cfg.momentum.final_tau) == (0.5, 0.5)
 
 
 def test_settings_for_lightning_are_literals():
@@ -240,3 +313,46 @@ def test_every_setting_of_the_host_can_be_overridden_without_a_plus(method):
 
 def test_the_documented_table_is_up_to_date(python):
     python(ROOT / "scripts" / "recipe_table.py", "--check")
+
+
+COMPOSE_ALL = """
+import json
+import hydra
+import solo_margins
+from omegaconf import OmegaConf
+from solo_margins.recipes import RECIPES
+from solo_margins.resolvers import composed
+
+settings = {}
+for method in RECIPES:
+    for data in RECIPES[method]:
+        given = [] if data == "digits" else ["data.train_path=/images"]
+        cfg = composed(f"{method}.yaml", [f"data={data}", *given])
+        settings[f"{method} {data}"] = OmegaConf.to_container(cfg, resolve=True)
+cfg = composed("simclr_margin.yaml", ["variant=hard_dp", "backbone=vit_tiny"])
+settings["options"] = OmegaConf.to_container(cfg, resolve=True)
+print(json.dumps([hydra.__version__, settings]))
+"""
+
+
+def composed_by(folder=None):
+    """Return the version of Hydra, and every method on all data as it composes them."""
+    path = os.pathsep.join(filter(None, [folder, str(ROOT)]))
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPOSE_ALL],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.skipif("OTHER_HYDRA" not in os.environ, reason="OTHER_HYDRA names no other Hydra")
+def test_another_hydra_composes_the_same():
+    """OTHER_HYDRA is a folder with another Hydra, see CONTRIBUTING.md."""
+    version, settings = composed_by()
+    other_version, other_settings = composed_by(os.environ["OTHER_HYDRA"])
+    assert other_version != version
+    assert other_settings == settings

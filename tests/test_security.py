@@ -265,7 +265,7 @@ from solo_margins.evaluation.probe import linear_and_knn
 small = ["data=digits", "max_epochs=1", "limit_train_batches=1", "data.num_workers=0"]
 from solo_margins import resolvers
 resolvers.install()
-with initialize_config_module("solo_margins.configs", version_base="1.2"):
+with initialize_config_module("solo_margins.configs", version_base=None):
     cfg = compose("simclr_margin.yaml", overrides=small)
 checkpoint = training.pretrain(cfg).checkpoint
 short = ["max_epochs=1", "passes=0", "data.num_workers=0"]

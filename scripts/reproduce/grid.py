@@ -121,7 +121,7 @@ def _multirun(job: Callable[[Any], None], overrides: Sequence[str]) -> None:
     sys.argv = [arguments[0], "--multirun", *overrides]
     try:
         with cli.exit_on_interrupt():
-            hydra.main(version_base="1.2", config_path=".", config_name="multirun")(job)()
+            hydra.main(version_base=None, config_path=".", config_name="multirun")(job)()
     except SystemExit as end:
         if end.code != 1:  # interrupted
             raise

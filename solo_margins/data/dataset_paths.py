@@ -85,6 +85,9 @@ def resolve(cfg: DictConfig, pretraining: bool) -> None:
         _use_splits(cfg, _class_parent(path_setting(cfg, "train_path")))
     elif name == "digits":
         _refuse_other_images(cfg)
+        # The configuration leaves them out for solo-learn's own program, which would show images
+        # of 16 pixels at 224.
+        cfg.data.val_path = digits_folder("val")
     if setting(cfg, "data.dataset") not in TORCHVISION_FILES:
         _check_folders(cfg, pretraining)
 

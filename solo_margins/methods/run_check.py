@@ -1,5 +1,6 @@
 """The variant that a run of a margin method is recorded under, and a check of its margins."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,8 +15,7 @@ from solo_margins.losses.capture import Captured, capture
 from solo_margins.losses.margins import FIELDS
 from solo_margins.methods.settings import MarginSettings
 from solo_margins.ranks import is_rank_zero
-from solo_margins.recipes import RECIPES, Values, Variants, are_data_of_papers
-from solo_margins.resolvers import running_program
+from solo_margins.recipes import PAPER, RECIPES, Values, Variants, is_from_paper
 
 CUSTOM = "custom"  # the variant of settings that no recipe has
 # Settings in ``method_kwargs`` in which variants differ.
@@ -62,24 +62,30 @@ def settle_variant(cfg: DictConfig) -> None:
         cfg.variant = CUSTOM
 
 
-def announce_default(cfg: DictConfig) -> None:
-    """Print the default variant if neither the user nor a paper has chosen one."""
-    program = running_program()
-    is_chosen = program is None or program.runtime.choices.get("variant", "") is not None
+def announce_variant(cfg: DictConfig) -> None:
+    """Print which values a variant has set, whose they are, and what to compare the run with."""
+    variant = setting(cfg, "variant")
     data, recipes = _recipes_of(cfg)
-    if (
-        not is_rank_zero()
-        or is_chosen
-        or are_data_of_papers(data)
-        or setting(cfg, "variant") not in recipes
-    ):
+    if variant == "baseline" or variant not in recipes or not is_rank_zero():
         return
-    others = ", ".join(name for name in recipes if name != cfg.variant)
+    values = ", ".join(_described(recipes[variant], ""))
+    whose = PAPER if is_from_paper(cfg.method, data, variant) else "ours, from no paper"
     print(
-        f"variant={cfg.variant}: no paper has margins for data={data}, so CIFAR-10's are used; "
-        f"other choices are variant=<one of {others}>.",
+        f"variant={variant} sets {values} ({whose}). Compare it with variant=baseline: run that "
+        "first.",
         flush=True,
     )
+
+
+def _described(values: Values, place: str) -> Iterator[str]:
+    """Yield the settings of a recipe as on a command line."""
+    for name, value in values.items():
+        if name == "optimizer":
+            yield f"optimizer={value['name']}"
+        elif isinstance(value, dict):
+            yield from _described(value, f"{place}{name}.")
+        else:
+            yield f"{place}{name}={value}"
 
 
 def _recipes_of(cfg: DictConfig) -> tuple[Any, Variants]:
@@ -122,7 +128,7 @@ class MarginRunCheck(pl.Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Set the variant in the configuration before it is recorded."""
         settle_variant(pl_module.cfg)
-        announce_default(pl_module.cfg)
+        announce_variant(pl_module.cfg)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Capture what the losses of the first batch compare."""

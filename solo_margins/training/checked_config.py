@@ -13,12 +13,13 @@ from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.devices import complete_trainer_settings, runs_on_cpu
+from solo_margins.learning_rates import settings_of_optimizer
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.registry import METHOD_NAMES, method_class
 from solo_margins.resolvers import data_workers
-from solo_margins.training.known_keys import OPTIMIZER_SETTINGS, refuse_unknown_keys
+from solo_margins.training.known_keys import refuse_unknown_keys
 from solo_margins.training.nonfinite import GuardSettings
 
 # Data sets that torchvision cannot download.
@@ -139,8 +140,9 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
-    # Those of them that a method has are in method_kwargs now.
-    cfg.pop("heads", None)
+    # What of them a method has is in method_kwargs, momentum and optimizer now.
+    for group in ("heads", "teacher", "base_optimizer"):
+        cfg.pop(group, None)
     # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
     # solo-learn hands every key on, and another backbone refuses it.
     kwargs = setting(cfg, "backbone.kwargs", {})
@@ -220,10 +222,7 @@ def _drop_settings_of_other_optimizers(cfg: DictConfig) -> None:
     that belong to no optimizer were refused before.
     """
     kwargs = setting(cfg, "optimizer.kwargs", {})
-    allowed = OPTIMIZER_SETTINGS.get(cfg.optimizer.name)
-    if allowed is not None:
-        for key in [key for key in kwargs if key not in allowed]:
-            del kwargs[key]
+    cfg.optimizer.kwargs = settings_of_optimizer(cfg.optimizer.name, kwargs)
 
 
 def _warn_about_long_warmup(cfg: DictConfig) -> None:

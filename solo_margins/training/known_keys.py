@@ -14,13 +14,13 @@ import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.config import nearest, setting, unknown_setting
+from solo_margins.learning_rates import OPTIMIZER_SETTINGS
 from solo_margins.methods.base import SHARED_SETTINGS
 from solo_margins.registry import method_class
 
 _TABLES: Any = OmegaConf.to_container(
     OmegaConf.load(Path(__file__).with_name("known_keys.yaml")), resolve=True
 )
-OPTIMIZER_SETTINGS: dict[str, list[str]] = _TABLES["optimizers"]
 
 # Arguments of the trainer that our programs choose themselves.
 CHOSEN_BY_US = ("self", "logger", "callbacks", "enable_checkpointing")
@@ -141,8 +141,9 @@ def _sentence(path: tuple[str, ...], known: Keys, keys: Keys, of_method: list[st
 
 def _elsewhere(keys: Keys, of_method: list[str]) -> list[str]:
     """Return the full names of all settings inside of groups."""
-    # Values of heads belong into method_kwargs.
-    full = [name for name in _full_names(keys, "") if not name.startswith("heads.")]
+    # Values of these belong into method_kwargs, momentum and optimizer.
+    indirect = ("heads.", "teacher.", "base_optimizer.")
+    full = [name for name in _full_names(keys, "") if not name.startswith(indirect)]
     full += [f"method_kwargs.{setting}" for setting in of_method]
     of_optimizers = dict.fromkeys(name for names in OPTIMIZER_SETTINGS.values() for name in names)
     return [*full, *(f"optimizer.kwargs.{setting}" for setting in of_optimizers)]

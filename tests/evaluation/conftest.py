@@ -10,7 +10,7 @@ QUIET = ["accelerator=cpu", "+enable_progress_bar=false", "+enable_model_summary
 
 
 def configured(name, *overrides):
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         return compose(name, overrides=[*QUIET, "data.num_workers=0", *overrides])
 
 

@@ -17,7 +17,7 @@ from solo_margins.methods.linear import LinearClassifier
 
 @pytest.mark.parametrize("data", OURS)
 def test_the_numbers_are_those_of_the_paper(data):
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         cfg = compose("linear.yaml", overrides=[f"data={data}"])
     rate, epochs = cfg.optimizer.lr, cfg.max_epochs
     # No checkpoint is named here, from which the rest could be resolved.

@@ -23,7 +23,7 @@ QUICK = [
 
 
 def configured(name, *overrides):
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         return compose(name, overrides=[*QUICK, *overrides])
 
 

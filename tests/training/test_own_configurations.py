@@ -50,7 +50,7 @@ def test_all_methods_with_a_margin_form_have_a_recipe():
 
 @pytest.mark.parametrize(("file", "method"), recipes())
 def test_a_recipe_of_solo_learn_builds_the_margin_form(program, file, method):
-    with initialize_config_dir(str(file.parent), version_base="1.2"):
+    with initialize_config_dir(str(file.parent), version_base=None):
         recipe = compose(file.name)
         cfg = compose(file.name, [f"method={method}"])
     OmegaConf.set_struct(cfg, False)

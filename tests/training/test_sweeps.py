@@ -68,7 +68,7 @@ def test_an_interrupted_sweep_goes_on_by_the_same_command(start, finish, tmp_pat
     assert [path.name for path in sweeps.iterdir()] == ["multirun.yaml"]
 
     # The third cell was the second run of its process, and yet what it is when run alone.
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         settings = [*QUICK, "max_epochs=4", "seed=3", f"checkpoint.dir={tmp_path / 'alone'}"]
         alone = training.pretrain(compose("simclr_margin.yaml", overrides=settings))
     assert alone.metrics == lines[2].figures
