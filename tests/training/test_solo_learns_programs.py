@@ -51,6 +51,7 @@ def test_our_configuration_trains_and_its_checkpoint_is_probed(start, finish, ow
     args = json.loads((checkpoint.parent / "args.json").read_text())
     probe = [
         *("--config-name", "linear.yaml", *QUIET, *SHORT),
+        # The name of solo-learn's checkpoints has a =, which Hydra's grammar wants quoted.
         f"pretrained_feature_extractor='{checkpoint}'",
         f"data.train_path={args['data']['train_path']}",
         f"data.val_path={args['data']['val_path']}",
