@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from solo.methods import BaseMethod, LinearModel
+from solo.methods import METHODS, BaseMethod, LinearModel
 
 from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
@@ -16,6 +16,7 @@ from solo_margins.devices import complete_trainer_settings, runs_on_cpu
 from solo_margins.learning_rates import settings_of_optimizer
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
+from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.registry import METHOD_NAMES, method_class
 from solo_margins.resolvers import data_workers
@@ -153,18 +154,20 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
 
 def _check_method(cfg: DictConfig) -> None:
-    """Refuse methods that are not ours; solo-learn's own are trained by its own program."""
+    """Refuse methods that are not margin methods; solo-learn's own program trains its own."""
     method = str(cfg.method)
-    if method not in METHOD_NAMES:
-        for ours in (f"{method}_margin", f"{method}_curv"):
-            if ours in METHOD_NAMES:
-                raise ValueError(
-                    f"method={method} is solo-learn's own, and its own main_pretrain.py trains it; "
-                    f"here use --config-name {ours}.yaml variant=baseline, which is {method} "
-                    "without margins."
-                )
-        require_choice("method", method, METHOD_NAMES)
-    # It says which of ours this solo-learn has no parent for.
+    if method in METHODS and issubclass(METHODS[method], MarginMethod):
+        # One of ours, or one that somebody has derived from ours.
+        return
+    for ours in (f"{method}_margin", f"{method}_curv"):
+        if ours in METHOD_NAMES:
+            raise ValueError(
+                f"method={method} is solo-learn's own, and its own main_pretrain.py trains it; "
+                f"here use --config-name {ours}.yaml variant=baseline, which is {method} "
+                "without margins."
+            )
+    require_choice("method", method, METHOD_NAMES)
+    # It says that this solo-learn has no parent for one of ours.
     method_class(method)
 
 
