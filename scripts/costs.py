@@ -7,6 +7,7 @@ compares the formulas with what 1, 2 and 4 processes count.
     python scripts/costs.py
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +34,12 @@ SUSTAINED = (0.3, 0.1)
 """Assumed shares of it that training sustains: large networks well fed, small ones or float32."""
 
 IMAGES = {
+    "digits": 1_433,
     "cifar10": 50_000,
     "cifar100": 50_000,
     "stl10": 105_000,
     "tinyimagenet": 100_000,
-    "imagenet100": 126_689,
+    "imagenet100": 127_000,  # about: 100 classes of 1,300 images or a few less
     "imagenet": 1_281_167,
     "folder": 100_000,  # of a user; an example
 }
@@ -192,13 +194,11 @@ def as_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def size(number: float) -> str:
     """Return bytes in decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            break
-        number /= 1000
-    else:
-        unit = "TB"
-    return "0" if number == 0 else f"{rounded(number, 3)} {unit}"
+    if number == 0:
+        return "0"
+    units = ("B", "kB", "MB", "GB", "TB")
+    thousands = min(int(math.log(number, 1000)), len(units) - 1)
+    return f"{rounded(number / 1000**thousands, 3)} {units[thousands]}"
 
 
 def rounded(number: float, digits: int) -> str:
@@ -259,15 +259,17 @@ def gradient_traffic() -> str:
 
 def hours(flops: float) -> str:
     """Return GPU hours at both assumed rates."""
+    if gpu_hours(flops, min(SUSTAINED)) < 0.01:
+        return "under 0.01"
     estimates = [rounded(gpu_hours(flops, share), 2) for share in SUSTAINED]
     return " to ".join(estimates)
 
 
 def hours_table() -> str:
     """Return estimated GPU hours of the recipes."""
-    recipes = [("mocov3_margin", data, ()) for data in IMAGES]
+    recipes: list[tuple[str, str, list[str]]] = [("mocov3_margin", data, []) for data in IMAGES]
     # SimCLR's ViT has the operations of MoCo v3's, which only one form of solo-learn builds.
-    recipes.append(("simclr_margin", "imagenet", ("backbone=vit_small",)))
+    recipes.append(("simclr_margin", "imagenet", ["backbone=vit_small"]))
     rows = []
     for method, data, more in recipes:
         cfg, network, image = configured(method, f"data={data}", *more)
