@@ -150,11 +150,6 @@ def complaint_about(name: str) -> str | None:
     return f"backbone.name={name}: timm {timm.__version__} has no model {model!r}{hint}"
 
 
-def vit_of_mocov3(constructor: Callable[..., nn.Module], method: Any, **kwargs: Any) -> nn.Module:
-    """Return the ViT that MoCo v3 trains: solo-learn gives it to no other name of a method."""
-    return constructor("mocov3", **kwargs)
-
-
 def backbone_constructor(name: str) -> Callable[..., nn.Module]:
     """Return what builds a backbone, or raise ``ValueError`` if there is none of that name."""
     from solo.methods.base import BaseMethod

@@ -43,8 +43,9 @@ def install() -> None:
 def _register(name: str, resolver: Callable[..., Any]) -> None:
     """Make one resolver known, by the name that the installed OmegaConf has for this."""
     # OmegaConf 2.4 warns of register_new_resolver; in 2.3 register_resolver is an older function.
-    if "replace" in inspect.signature(OmegaConf.register_resolver).parameters:
-        OmegaConf.register_resolver(name, resolver, replace=True)
+    newest: Any = OmegaConf.register_resolver
+    if "replace" in inspect.signature(newest).parameters:
+        newest(name, resolver, replace=True)
     else:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 

@@ -15,19 +15,46 @@ from typing import Any
 # was never made.
 # Of the machine the number of devices counts, their kind does not; of a checkpoint its settings do,
 # not its path; a run that reaches max_consecutive_skips has no result.
-NAMES_AND_PLACES = """
-    name run_id result_id results skip_finished default_root_dir log_dir resume_from_checkpoint
-    resume_with_changes replace_loaders pretrained_feature_extractor data.download
-"""
-OUTPUT = """
-    checkpoint auto_resume auto_umap debug_augmentations loggers lens log_every_n_steps wandb
-    wandb_run_id enable_progress_bar enable_model_summary profiler
-"""
-MACHINE = """
-    accelerator strategy performance dali data.num_workers num_sanity_val_steps benchmark
-    detect_anomaly numerics.max_consecutive_skips
-"""
-IGNORED_KEYS = frozenset(f"{NAMES_AND_PLACES} {OUTPUT} {MACHINE}".split())
+NAMES_AND_PLACES = (
+    "name",
+    "run_id",
+    "result_id",
+    "results",
+    "skip_finished",
+    "default_root_dir",
+    "log_dir",
+    "resume_from_checkpoint",
+    "resume_with_changes",
+    "replace_loaders",
+    "pretrained_feature_extractor",
+    "data.download",
+)
+OUTPUT = (
+    "checkpoint",
+    "auto_resume",
+    "auto_umap",
+    "debug_augmentations",
+    "loggers",
+    "lens",
+    "log_every_n_steps",
+    "wandb",
+    "wandb_run_id",
+    "enable_progress_bar",
+    "enable_model_summary",
+    "profiler",
+)
+MACHINE = (
+    "accelerator",
+    "strategy",
+    "performance",
+    "dali",
+    "data.num_workers",
+    "num_sanity_val_steps",
+    "benchmark",
+    "detect_anomaly",
+    "numerics.max_consecutive_skips",
+)
+IGNORED_KEYS = frozenset((*NAMES_AND_PLACES, *OUTPUT, *MACHINE))
 # Values that do not change a finished run; any other value defines it.
 IGNORED_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
 # Where images are stored. Data with a name are the same everywhere; other data are known by this.

@@ -59,7 +59,7 @@ def foreign_imports(*places):
     beside = [file for folder in folders for file in ROOT.glob(f"{folder}/*.py")]
     # A folder of scripts is a package for the script that it belongs to.
     ours = {file.stem for file in beside} | {"solo_margins", "hydra_plugins"}
-    ours |= {"reproduce", "upstream", HOST}
+    ours |= {"reproduce", HOST}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -99,7 +99,6 @@ OF_ONE_EXAMPLE = {"stable-pretraining"}
         ("scripts/*.py", ["train", "bench", "notebook", "dev"]),
         ("scripts/reproduce/*.py", ["train", "lens", "dev"]),
         ("scripts/site/*.py", ["docs"]),
-        ("scripts/upstream/*.py", ["train", "dev"]),
         ("tests/**/*.py", ["train", "lens", "bench", "notebook", "dev"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "none",

@@ -309,11 +309,12 @@ def choose(accuracies: Accuracies) -> dict[str, Any]:
 
     The highest mean accuracy on held-out images decides; of equal ones the first.
     """
-    rates = {}
+    rates: dict[str, float] = {}
     for name, entries in rate_entries().items():
         if not all(entry.cell in accuracies for entry in entries):
             return {}
         best = max(entries, key=lambda entry: accuracies[entry.cell])
+        assert best.x is not None  # the rate
         rates[name] = best.x
     primary = {}
     for method in METHODS:

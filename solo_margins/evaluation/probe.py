@@ -39,12 +39,21 @@ from solo_margins.methods.linear import LinearClassifier
 OWN = {"passes": 4}
 
 # Settings of ``linear.yaml`` that apply to a layer on frozen features.
-PROTOCOL = """
-    max_epochs optimizer.name optimizer.batch_size optimizer.lr optimizer.weight_decay
-    optimizer.kwargs optimizer.kwargs.momentum scheduler.name scheduler.warmup_epochs
-    scheduler.warmup_start_lr scheduler.min_lr data.augmentations.crop_min_scale
-    data.augmentations.flip_prob
-"""
+PROTOCOL = (
+    "max_epochs",
+    "optimizer.name",
+    "optimizer.batch_size",
+    "optimizer.lr",
+    "optimizer.weight_decay",
+    "optimizer.kwargs",
+    "optimizer.kwargs.momentum",
+    "scheduler.name",
+    "scheduler.warmup_epochs",
+    "scheduler.warmup_start_lr",
+    "scheduler.min_lr",
+    "data.augmentations.crop_min_scale",
+    "data.augmentations.flip_prob",
+)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The evaluation commands name both by ``key=value`` arguments on top of ``linear.yaml``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,12 +30,25 @@ from solo_margins.training.linear import parsed_probe, pretrained_backbone
 PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path")
 
 # Settings of ``linear.yaml`` that say which backbone is shown which images.
-WHAT_TO_EVALUATE = """
-    data data.name data.dataset data.format data.download data.on_error data.fraction
-    data.num_workers data.unlabelled_folder data.augmentations.crop_size data.augmentations.mean
-    data.augmentations.std backbone.name backbone.kwargs pretrain_method
-    performance.disable_channel_last seed
-"""
+WHAT_TO_EVALUATE = (
+    "data",
+    "data.name",
+    "data.dataset",
+    "data.format",
+    "data.download",
+    "data.on_error",
+    "data.fraction",
+    "data.num_workers",
+    "data.unlabelled_folder",
+    "data.augmentations.crop_size",
+    "data.augmentations.mean",
+    "data.augmentations.std",
+    "backbone.name",
+    "backbone.kwargs",
+    "pretrain_method",
+    "performance.disable_channel_last",
+    "seed",
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,7 @@ def load_task(cfg: DictConfig, **extraction: Any) -> Task:
 
 
 def parse(
-    arguments: Iterable[str], own: Mapping[str, Any], applicable: str = ""
+    arguments: Iterable[str], own: Mapping[str, Any], applicable: Sequence[str] = ()
 ) -> tuple[DictConfig, dict[str, Any]]:
     """Return ``linear.yaml`` with the arguments applied, and the command's own settings.
 
@@ -133,7 +146,7 @@ def parse(
         ValueError: an argument is unknown or cannot be used; the message is one sentence.
     """
     options = OmegaConf.create({**own, "device": "auto", "extraction_batch_size": 256})
-    of_linear = f"{WHAT_TO_EVALUATE} {applicable}".split()
+    of_linear = [*WHAT_TO_EVALUATE, *applicable]
     known = [*PATHS, *of_linear, *map(str, options), "label_fraction"]
     values: dict[str, str] = {}
     for argument in arguments:

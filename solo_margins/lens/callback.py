@@ -151,7 +151,7 @@ class Lens(Callback):
             # Every rank must stop at the same step.
             collapse = _from_first_rank(collapse)
             self.stopped = self.stopped or collapse
-        self.seconds += time.perf_counter() - began + captured.seconds
+        self.seconds += time.perf_counter() - began
 
     def _observe(self, model: Any, captured: StepCapture, epoch: float) -> str | None:
         """Measure, write and log; return the text of a new warning of collapse."""

@@ -8,7 +8,6 @@ References:
 import torch
 from torch import Tensor
 
-from solo_margins.losses import plain
 from solo_margins.losses.checks import (
     POSITIVE,
     UP_TO_ONE,
@@ -18,6 +17,7 @@ from solo_margins.losses.checks import (
     require_same_shape,
 )
 from solo_margins.losses.gather import batch_sizes, gather, own_rows, sum_over_ranks
+from solo_margins.losses.plain import directions
 
 
 @torch.no_grad()
@@ -52,16 +52,14 @@ def aligned_temperature(
         ValueError: an argument leaves its range or the shapes differ.
 
     Example:
-        >>> from solo_margins.losses import mocov3_margin_loss_func
         >>> query, key = torch.eye(4), torch.eye(4)
         >>> temperature = aligned_temperature(query, key, 0.1, factor=0.5)
         >>> f"{temperature:.2f}"
         '0.15'
-        >>> loss = mocov3_margin_loss_func(query, key, temperature)
     """
     _check(base, factor, reference)
     require_same_shape("query", query, "key", key)
-    rows, partners = plain.directions(query, key)
+    rows, partners = directions(query, key)
     cosines = (rows * partners).sum(dim=1)
     if is_positive is None:
         is_positive = torch.ones_like(cosines, dtype=torch.bool)
@@ -97,7 +95,7 @@ def aligned_temperature_by_indexes(
     _check(base, factor, reference)
     require_embeddings("z", z)
     require_integers("indexes", "id", indexes, z)
-    (own,) = plain.directions(z)
+    (own,) = directions(z)
     sizes = batch_sizes(own)
     rows, ids = gather(own, sizes), gather(indexes, sizes)
     _, group, group_sizes = torch.unique(ids, return_inverse=True, return_counts=True)

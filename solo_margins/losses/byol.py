@@ -10,17 +10,7 @@ from torch import Tensor
 
 from solo_margins.losses.checks import require_same_shape
 from solo_margins.losses.forms import positives_only
-from solo_margins.losses.margins import Margins, require_margins
-
-
-def negative_similarity(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
-    """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
-    require_margins(margins)
-    require_same_shape("p", p, "z", z)
-    if margins.attenuation != 0.0:
-        words = "margins.attenuation must be 0 for a loss without negatives"
-        raise ValueError(f"{words}, got {margins.attenuation!r}")
-    return positives_only(p, z, margins)
+from solo_margins.losses.margins import Margins, require_margins_of_pairs
 
 
 def byol_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
@@ -50,4 +40,6 @@ def byol_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> T
         >>> f"{byol_curv_loss_func(p, p.roll(1, dims=1) + p):.4f}"
         '0.5858'
     """
-    return 2.0 + 2.0 * negative_similarity(p, z, margins)
+    require_margins_of_pairs(margins)
+    require_same_shape("p", p, "z", z)
+    return 2.0 + 2.0 * positives_only(p, z, margins)

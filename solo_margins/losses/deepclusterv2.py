@@ -9,8 +9,8 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses import forms
 from solo_margins.losses.checks import require_assignments, require_embeddings, require_width
+from solo_margins.losses.forms import prototypes as loss_with_prototypes
 from solo_margins.losses.margins import ContrastSpec, Margins
 
 
@@ -61,4 +61,4 @@ def deepclusterv2_margin_loss_func(
     require_embeddings("z", z, "MD")
     require_width("prototypes", prototypes, "PD", "z", z)
     require_assignments(assignments, z, prototypes)
-    return forms.prototypes(z, prototypes, assignments, spec)
+    return loss_with_prototypes(z, prototypes, assignments, spec)

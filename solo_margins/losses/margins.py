@@ -12,14 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solo_margins.losses import checks
+from solo_margins.losses.checks import (
+    BELOW_ONE,
+    NON_NEGATIVE,
+    POSITIVE,
+    UP_TO_ONE,
+    Range,
+    require_choice,
+    require_number,
+    require_temperature,
+)
 
 RANGES = {
-    "angular": checks.Range("a number in [0, π]", high=math.pi),
-    "subtractive": checks.NON_NEGATIVE,
-    "positive_scale": checks.POSITIVE,
-    "curvature": checks.Range("a number > 0 or infinite", excluded=(0.0,)),
-    "attenuation": checks.UP_TO_ONE,
+    "angular": Range("a number in [0, π]", high=math.pi),
+    "subtractive": NON_NEGATIVE,
+    "positive_scale": POSITIVE,
+    "curvature": Range("a number > 0 or infinite", excluded=(0.0,)),
+    "attenuation": UP_TO_ONE,
 }
 CHOICES = {
     "attenuation_type": ("I", "II"),
@@ -77,10 +86,10 @@ class Margins:
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
-            number = checks.require_number(name, getattr(self, name), allowed)
+            number = require_number(name, getattr(self, name), allowed)
             object.__setattr__(self, name, number)
         for name, choices in CHOICES.items():
-            checks.require_choice(name, getattr(self, name), choices)
+            require_choice(name, getattr(self, name), choices)
 
     @property
     def is_off(self) -> bool:
@@ -164,14 +173,24 @@ class ContrastSpec:
     gathers: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "temperature", checks.require_temperature(self.temperature))
+        object.__setattr__(self, "temperature", require_temperature(self.temperature))
         require_margins(self.margins)
-        checks.require_number("negatives_weight", self.negatives_weight, checks.NON_NEGATIVE)
-        checks.require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
-        checks.require_number("beta", self.beta, checks.NON_NEGATIVE)
+        require_number("negatives_weight", self.negatives_weight, NON_NEGATIVE)
+        require_number("tau_plus", self.tau_plus, BELOW_ONE)
+        require_number("beta", self.beta, NON_NEGATIVE)
 
 
 def require_margins(margins: Any) -> None:
     """Raise ``ValueError`` unless ``margins`` is a :class:`Margins`."""
     if not isinstance(margins, Margins):
         raise ValueError(f"margins must be a Margins object, got {margins!r}")
+
+
+def require_margins_of_pairs(margins: Any) -> None:
+    """Raise ``ValueError`` unless ``margins`` fit a loss of pairs alone, without negatives."""
+    require_margins(margins)
+    if margins.attenuation != 0.0:
+        raise ValueError(
+            "margins.attenuation must be 0 for a loss without negatives, "
+            f"got {margins.attenuation!r}"
+        )

@@ -9,8 +9,8 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses import forms
 from solo_margins.losses.checks import require_same_shape, require_width
+from solo_margins.losses.forms import queue as loss_with_queue
 from solo_margins.losses.margins import ContrastSpec, Margins
 
 
@@ -43,9 +43,9 @@ def mocov2plus_margin_loss_func(
         temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
-            :func:`simclr_debiased_loss_func`.
+            https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
-            :func:`simclr_hard_negative_loss_func`.
+            https://arxiv.org/abs/2010.04592.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32. Nothing is gathered but
@@ -67,4 +67,4 @@ def mocov2plus_margin_loss_func(
     spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_same_shape("query", query, "key", key)
     require_width("queue", queue, "DK", "query", query)
-    return forms.queue(query, key, queue, spec)
+    return loss_with_queue(query, key, queue, spec)

@@ -38,9 +38,9 @@ def mocov3_margin_loss_func(
         temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
-            :func:`simclr_debiased_loss_func`.
+            https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
-            :func:`simclr_hard_negative_loss_func`.
+            https://arxiv.org/abs/2010.04592.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.

@@ -80,7 +80,7 @@ class MarginNTXentLoss(nn.Module):
     def _remember(self, keys: Tensor) -> None:
         """Replace the oldest keys of the bank."""
         assert self.bank is not None
-        # Not in place: the backward pass of the loss may still need the old bank.
+        # Not in place: the backward pass, or a state that was taken, may still need the old bank.
         bank = self.bank.clone()
         keys = nn.functional.normalize(keys.to(bank.dtype), dim=1)[-len(bank) :]
         slots = (self.position + torch.arange(len(keys), device=bank.device)) % len(bank)

@@ -7,8 +7,8 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses import forms
 from solo_margins.losses.checks import require_band, require_embeddings
+from solo_margins.losses.forms import polarization
 
 
 def distance_polarization_loss_func(z: Tensor, lower: float, upper: float) -> Tensor:
@@ -75,4 +75,4 @@ def distance_polarization_with_count(
     """
     require_embeddings("z", z)
     require_band(lower, upper)
-    return forms.polarization(z, lower, upper)
+    return polarization(z, lower, upper)

@@ -9,8 +9,9 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses.byol import negative_similarity
-from solo_margins.losses.margins import Margins
+from solo_margins.losses.checks import require_same_shape
+from solo_margins.losses.forms import positives_only
+from solo_margins.losses.margins import Margins, require_margins_of_pairs
 
 
 def simsiam_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
@@ -39,4 +40,6 @@ def simsiam_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -
         >>> f"{simsiam_curv_loss_func(p, p.roll(1, dims=1) + p):.4f}"
         '-0.7071'
     """
-    return negative_similarity(p, z, margins)
+    require_margins_of_pairs(margins)
+    require_same_shape("p", p, "z", z)
+    return positives_only(p, z, margins)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from solo_margins.devices import keep_contiguous
 from solo_margins.learning_rates import warmup_cosine
-from solo_margins.methods.base import classification
+from solo_margins.methods.corrected import classification
 
 
 class LinearClassifier(LinearModel):

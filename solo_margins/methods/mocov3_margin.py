@@ -16,9 +16,14 @@ from solo.methods.base import BaseMomentumMethod
 from solo.methods.mocov3 import MoCoV3
 from torch import Tensor, nn
 
-from solo_margins.backbones import vit_of_mocov3
 from solo_margins.losses import mocov3_margin_loss_func
-from solo_margins.methods.base import MethodSettingError, OneDirection
+from solo_margins.methods.base import OneDirection
+from solo_margins.methods.settings import MethodSettingError
+
+
+def vit_of_mocov3(constructor: Callable[..., nn.Module], method: Any, **kwargs: Any) -> nn.Module:
+    """Return the ViT that MoCo v3 trains: solo-learn gives it to no other name of a method."""
+    return constructor("mocov3", **kwargs)
 
 
 class MoCoV3Margin(OneDirection, MoCoV3):

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hydra.errors import CompactHydraException
+
 from solo_margins.config import known_settings, read, setting
-from solo_margins.losses import checks
-from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, require_choice, require_number
+from solo_margins.losses.checks import (
+    BELOW_ONE,
+    NON_NEGATIVE,
+    POSITIVE,
+    UP_TO_ONE,
+    require_band,
+    require_choice,
+    require_number,
+)
 from solo_margins.losses.margins import RANGES, Margins
 
 PLACE = "method_kwargs.schedules"
@@ -21,12 +31,25 @@ ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
 FIELDS = {
     **RANGES,
     "curvature": POSITIVE,
-    "polarization_weight": checks.NON_NEGATIVE,
+    "polarization_weight": NON_NEGATIVE,
     "temperature": POSITIVE,
 }
 # Default start of a ramp; a temperature starts at its own value. A curvature without effect is
 # infinite, so that its start must be set.
 NO_EFFECT = {**asdict(Margins()), "polarization_weight": 0.0}
+
+
+class MethodSettingError(ValueError, CompactHydraException):
+    """A setting of a method that the user can mend; Hydra prints its message without a trace."""
+
+
+@contextmanager
+def setting_errors() -> Iterator[None]:
+    """Turn a ``ValueError`` into one that Hydra prints as one sentence, also in other programs."""
+    try:
+        yield
+    except ValueError as error:
+        raise MethodSettingError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -147,7 +170,7 @@ def read_schedules(
         end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
         default = end if kind == "constant" else NO_EFFECT.get(field, values[field])
         start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
-        allowed = POSITIVE if kind == "cycle" else checks.NON_NEGATIVE
+        allowed = POSITIVE if kind == "cycle" else NON_NEGATIVE
         epochs = entry.get("epochs", max_epochs)
         if epochs is not None:
             epochs = require_number(f"{place}.epochs", epochs, allowed)
@@ -172,8 +195,8 @@ class Polarization:
     upper: float = 0.4
 
     def __post_init__(self) -> None:
-        require_number("weight", self.weight, checks.NON_NEGATIVE)
-        checks.require_band(self.lower, self.upper)
+        require_number("weight", self.weight, NON_NEGATIVE)
+        require_band(self.lower, self.upper)
 
 
 @dataclass(frozen=True)
@@ -192,8 +215,8 @@ class Negatives:
 
     def __post_init__(self) -> None:
         require_choice("kind", self.kind, ("standard", "debiased", "hard"))
-        require_number("tau_plus", self.tau_plus, checks.BELOW_ONE)
-        require_number("beta", self.beta, checks.NON_NEGATIVE)
+        require_number("tau_plus", self.tau_plus, BELOW_ONE)
+        require_number("beta", self.beta, NON_NEGATIVE)
 
     @property
     def weights(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from solo.methods import BaseMethod, LinearModel
+from solo.methods import METHODS, BaseMethod, LinearModel
 
 from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
@@ -16,6 +16,7 @@ from solo_margins.devices import complete_trainer_settings, runs_on_cpu
 from solo_margins.learning_rates import settings_of_optimizer
 from solo_margins.lens import LensSettings
 from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
+from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.run_check import settle_variant
 from solo_margins.registry import METHOD_NAMES, method_class
 from solo_margins.resolvers import data_workers
@@ -26,13 +27,32 @@ from solo_margins.training.nonfinite import GuardSettings
 PATHS_NEEDED = ("custom", "imagenet", "imagenet100")
 
 # Settings that must be numbers; null leaves one to whoever has a default.
-COUNTS = """max_epochs num_nodes accumulate_grad_batches log_every_n_steps check_val_every_n_epoch
-    checkpoint.frequency optimizer.batch_size knn_eval.k method_kwargs.proj_hidden_dim
-    method_kwargs.proj_output_dim method_kwargs.pred_hidden_dim method_kwargs.queue_size"""
-SIZES = "seed data.num_workers"
-RATES = """gradient_clip_val optimizer.lr optimizer.classifier_lr optimizer.weight_decay
-    scheduler.warmup_epochs scheduler.warmup_start_lr scheduler.min_lr momentum.base_tau
-    momentum.final_tau"""
+COUNTS = (
+    "max_epochs",
+    "num_nodes",
+    "accumulate_grad_batches",
+    "log_every_n_steps",
+    "check_val_every_n_epoch",
+    "checkpoint.frequency",
+    "optimizer.batch_size",
+    "knn_eval.k",
+    "method_kwargs.proj_hidden_dim",
+    "method_kwargs.proj_output_dim",
+    "method_kwargs.pred_hidden_dim",
+    "method_kwargs.queue_size",
+)
+SIZES = ("seed", "data.num_workers")
+RATES = (
+    "gradient_clip_val",
+    "optimizer.lr",
+    "optimizer.classifier_lr",
+    "optimizer.weight_decay",
+    "scheduler.warmup_epochs",
+    "scheduler.warmup_start_lr",
+    "scheduler.min_lr",
+    "momentum.base_tau",
+    "momentum.final_tau",
+)
 
 
 def checked_pretraining(cfg: DictConfig) -> DictConfig:
@@ -153,18 +173,20 @@ def _complete(cfg: DictConfig, model: Any) -> None:
 
 
 def _check_method(cfg: DictConfig) -> None:
-    """Refuse methods that are not ours; solo-learn's own are trained by its own program."""
+    """Refuse methods that are not margin methods; solo-learn's own program trains its own."""
     method = str(cfg.method)
-    if method not in METHOD_NAMES:
-        for ours in (f"{method}_margin", f"{method}_curv"):
-            if ours in METHOD_NAMES:
-                raise ValueError(
-                    f"method={method} is solo-learn's own, and its own main_pretrain.py trains it; "
-                    f"here use --config-name {ours}.yaml variant=baseline, which is {method} "
-                    "without margins."
-                )
-        require_choice("method", method, METHOD_NAMES)
-    # It says which of ours this solo-learn has no parent for.
+    if method in METHODS and issubclass(METHODS[method], MarginMethod):
+        # One of ours, or one that somebody has derived from ours.
+        return
+    for ours in (f"{method}_margin", f"{method}_curv"):
+        if ours in METHOD_NAMES:
+            raise ValueError(
+                f"method={method} is solo-learn's own, and its own main_pretrain.py trains it; "
+                f"here use --config-name {ours}.yaml variant=baseline, which is {method} "
+                "without margins."
+            )
+    require_choice("method", method, METHOD_NAMES)
+    # It says that this solo-learn has no parent for one of ours.
     method_class(method)
 
 
@@ -188,7 +210,7 @@ def _check_paths(cfg: DictConfig, *keys: str) -> None:
 
 def _check_numbers(cfg: DictConfig) -> None:
     for keys, low, is_whole in ((COUNTS, 1, True), (SIZES, 0, True), (RATES, 0, False)):
-        for key in keys.split():
+        for key in keys:
             value = setting(cfg, key)
             if value is not None:
                 kind = "a whole number" if is_whole else "a number"
@@ -209,9 +231,8 @@ def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:
     has_group = processes > 1 or str(cfg.strategy).startswith("ddp")
     if runs_on_cpu(cfg) and has_group:
         raise ValueError(
-            f"sync_batchnorm=true needs GPUs, but this run has {processes} CPU process"
-            f"{'es' * (processes > 1)}: with sync_batchnorm=false each normalises by the "
-            "statistics of its own images."
+            f"sync_batchnorm=true needs GPUs, but this run is on the CPU (processes: {processes}): "
+            "with sync_batchnorm=false each process normalises by the statistics of its own images."
         )
 
 

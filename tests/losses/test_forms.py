@@ -282,6 +282,9 @@ def test_compiled_code_follows_settings_and_sizes():
 
     compiled = torch.compile(aligned, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(query, key), aligned(query, key))
+    compiled = torch.compile(mocov3_margin_loss_func, fullgraph=True, backend="eager")
+    wide = torch.tensor(0.3, dtype=torch.float64)
+    assert compiled(query.float(), key.float(), wide).dtype == torch.float32
     banks = [MarginNTXentLoss(0.5, (8, 6), margins=EVERYTHING) for _ in range(2)]
     banks[1].load_state_dict(banks[0].state_dict())
     compiled = torch.compile(banks[0], fullgraph=True, backend="eager")
@@ -289,6 +292,15 @@ def test_compiled_code_follows_settings_and_sizes():
         query, key = vectors(5, seed).requires_grad_(), vectors(5, seed + 9)
         torch.testing.assert_close(compiled(query, key), banks[1](query, key))
         torch.testing.assert_close(banks[0].state_dict(), banks[1].state_dict())
+
+
+def test_a_state_of_the_memory_bank_stays_as_it_was():
+    criterion = MarginNTXentLoss(0.5, (8, 6))
+    state = criterion.state_dict()
+    before = {name: value.clone() for name, value in state.items()}
+    criterion(vectors(5, 0).requires_grad_(), vectors(5, 1)).backward()
+    torch.testing.assert_close(dict(state), before, rtol=0, atol=0)
+    assert not torch.equal(criterion.bank, state["bank"])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

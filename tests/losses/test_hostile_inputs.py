@@ -288,18 +288,30 @@ def test_one_prototype_is_certain(margins, temperature):
     assert (z.grad[0] != 0).any() == (margins.attenuation == 1.0)
 
 
-def test_a_nan_is_in_no_band():
-    z = general(torch.float64)
+@pytest.mark.parametrize("rows", [3, 4])
+def test_a_nan_is_in_no_band(rows):
+    z = general(torch.float64, rows)
     z[0, 0] = math.nan
     loss, count = distance_polarization_with_count(z, 0.1, 0.9)
     assert loss.isnan()
-    assert 0 <= count <= 12
+    assert 0 <= count <= rows * (rows - 1)
+
+
+def test_one_pair_far_below_every_negative():
+    """Debiased negatives have a lowest value; here there are none, and the positive is below it."""
+    z = general(torch.float32, 2).requires_grad_()
+    ids = torch.zeros(2, dtype=torch.long)
+    value = simclr_debiased_loss_func(z, ids, 0.5, 0.1, Margins(subtractive=1e4))
+    value.backward()
+    assert value == 0
+    assert (z.grad == 0).all()
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_extreme_settings_stay_finite(scale):
     for margins in (
         Margins(positive_scale=scale, curvature=scale),
+        Margins(angular=0.5, positive_scale=scale),
         Margins(subtractive=scale, curvature=scale, curve="root"),
         Margins(curvature=scale, curve="superellipse"),
     ):

@@ -14,7 +14,7 @@ from solo.methods.base import BaseMethod
 from solo.utils.momentum import MomentumUpdater
 from torch import nn
 
-from solo_margins.methods.base import TeacherUpdater
+from solo_margins.methods.corrected import TeacherUpdater
 
 MOMENTUM_METHODS = [name for name in PARENTS if name in ("mocov3_margin", "byol_curv")]
 

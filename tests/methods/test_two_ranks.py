@@ -67,7 +67,7 @@ cfg = parse_cfg(OmegaConf.load(sys.argv[1]))
 pl.seed_everything(0)
 trainer = pl.Trainer(
     accelerator="cpu",
-    devices=cfg.devices,
+    devices=len(cfg.devices),
     # Forked, so that solo-learn is imported once.
     strategy="ddp_fork",
     max_epochs=1,

@@ -18,15 +18,15 @@ SOLO_LEARN = os.environ.get("SOLO_LEARN_SRC")
 NOT_RUN = {
     r"^(\S+=\S+ )?bash scripts/test\.sh": "runs this suite",
     r"^apt ": "changes the machine",
-    r"^pip ": "changes the environment; tests/host/test_packaging.py installs the package",
-    r"^python pretrain\.py": "tests/host/test_packaging.py runs the program that the page shows",
+    r"^pip ": "changes the environment; tests/test_packaging.py installs the package",
+    r"^python pretrain\.py": "tests/test_packaging.py runs the program that the page shows",
     r"^python -c ": "asks Python or torch what there is",
-    r"^python -m build$": "tests/host/test_packaging.py builds the distributions",
+    r"^python -m build$": "tests/test_packaging.py builds the distributions",
     r"^python3\.10 -m venv |lowest/bin/": "sets another environment up",
     r"^pre-commit install": "changes the repository's hooks",
     r"^mkdocs ": "tests/test_site.py builds the site",
     r"^source ": "activates the environment that scripts/environment.sh makes",
-    r"^python -m solo_margins\.run$": "names no whole command",
+    r"^python -m solo_margins$": "names no whole command",
     r"scripts/execute_notebook\.py": "tests/test_tour.py executes the notebook, not in place",
     r"stable_pretraining": "tests/test_examples.py runs it in its own environment",
     r"launcher=slurm": "needs Slurm",
@@ -55,6 +55,8 @@ _ONE_CELL = (
 SHORTER = {
     "main_pretrain.py": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
     "main_linear.py": _FEW_STEPS_ON_CPUS,
+    "-m solo_margins.pretrain": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
+    "-m solo_margins.linear": _FEW_STEPS_ON_CPUS,
     "-m solo_margins.evaluation.probe": (
         *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
     ),
@@ -79,7 +81,8 @@ SHORTER = {
     "scripts/bench_step.py": (
         *("--repeats", "1", "--threads", "1", "--steps", "6", "--turns", "1"),
     ),
-    "scripts/export_upstream.py": ("--dirty",),
+    "scripts/costs.py": (),
+    "scripts/export_upstream.py": (),
     "scripts/prepare_tinyimagenet.py": (),
     "scripts/recipe_table.py": ("--check",),
     "scripts/reproduce": _ONE_CELL,
@@ -154,7 +157,8 @@ class Workshop:
         if "--multirun" in arguments:
             arguments = [re.sub(r"^seed=.*", "seed=1", word) for word in arguments]
         extra = list(SHORTER[program])
-        if program == "main_pretrain.py" and " backbone" not in command.text:
+        is_pretraining = program in ("main_pretrain.py", "-m solo_margins.pretrain")
+        if is_pretraining and " backbone" not in command.text:
             extra.append("backbone=narrow_resnet10")
         if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
             extra.append("data.format=image_folder")

@@ -57,8 +57,10 @@ def test_our_configuration_trains_and_its_checkpoint_is_probed(start, finish, ow
     assert "variant=margins sets " in run.out
     probe = [
         *("--config-name", "linear.yaml", *QUIET, *SHORT),
-        f"pretrained_feature_extractor='{checkpoint}'",  # its name has a "="
+        # The name of solo-learn's checkpoints has a =, which Hydra's grammar wants quoted.
+        f"pretrained_feature_extractor='{checkpoint}'",
         f"data.train_path={args['data']['train_path']}",
+        # solo-learn's own program has trained without validation images.
         f"data.val_path={digits_folder('val')}",
         *("data.dataset=custom", "data.format=image_folder", "data.num_workers=0"),
     ]

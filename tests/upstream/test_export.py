@@ -1,335 +1,215 @@
-"""The export as a user runs it, on a copy of a real checkout."""
+"""The export as a maintainer of solo-learn runs it, on a copy of a real checkout."""
 
-import importlib.util
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import export_upstream
 import pytest
-import yaml
-from solo_margins.host.repairs import load
-
-from solo_margins.registry import OUR_METHODS
-
-REPAIRS = load()
-
-PROJECT = Path(__file__).resolve().parents[2]
-STEPS = 2
-
-
-@pytest.fixture(scope="module")
-def export():
-    """Run the script in this process and return its exit code."""
-    path = PROJECT / "scripts" / "export_upstream.py"
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location("export_upstream", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield lambda *arguments: module.main([str(argument) for argument in arguments])
-    sys.path.remove(str(path.parent))
-
-
-def test_it_shows_writes_and_then_has_nothing_to_do(checkout, status, export, capsys):
-    assert export(checkout, "--diff") == 0
-    shown = capsys.readouterr().out
-    assert not status()
-    assert "+class MoCoV3Margin(OneDirection, MoCoV3):" in shown
-    assert "+            query, key, temperature, self.margins, **self.neg" in shown
-
-    assert export(checkout) == 0
-    written = set(capsys.readouterr().out.split())
-    assert {line[3:] for line in status()} == written
-    for name in OUR_METHODS:
-        assert f"tests/methods/test_{name}.py" in written
-        assert f"scripts/pretrain/cifar/{name}.yaml" in written
-    for path in written:
-        text = (checkout / path).read_text()
-        assert "solo_margins" not in text
-        assert "solo-margins" not in text
-        if path.endswith(".py"):
-            assert "solo-learn development team" in text.splitlines()[0], path
-            assert all(len(line) <= 100 for line in text.splitlines()), path
-
-    assert export(checkout) == 0
-    assert "nothing to write" in capsys.readouterr().out
-    assert {line[3:] for line in status()} == written
-
-
-def test_one_method_brings_what_it_needs_and_no_other(checkout, status, export):
-    assert export(checkout, "--method", "byol_curv") == 0
-    written = {line[3:] for line in status()}
-    assert "solo/losses/byol_curv.py" in written
-    assert not [path for path in written if "mocov3" in path or "simclr" in path]
-    assert not [path for path in written if "engine" in path or "lens" in path]
-
-
-def test_a_recipe_names_its_paper_settings(checkout, export):
-    assert export(checkout, "--method", "mocov3_margin") == 0
-    folder = checkout / "scripts/pretrain/cifar"
-    recipe = yaml.safe_load((folder / "mocov3_margin.yaml").read_text())
-    assert recipe["method_kwargs"]["margins"] == {"positive_scale": 20.0, "curvature": 0.7}
-    assert recipe["backbone"] == {"name": "resnet18"}
-    assert recipe["data"]["dataset"] == "cifar10"
-    views = next(d["augmentations"] for d in recipe["defaults"] if "augmentations" in d)
-    assert len(yaml.safe_load((folder / "augmentations" / views).read_text())) == 2
-
-
-def test_uncommitted_work_is_safe(checkout, status, export, capsys):
-    readme = checkout / "README.md"
-    readme.write_text(readme.read_text() + "my work\n")
-    before = status()
-    assert export(checkout) == 1
-    assert "uncommitted changes, for example in README.md" in capsys.readouterr().err
-    assert status() == before
-    assert export(checkout, "--dirty", "--method", "simsiam_curv") == 0
-    assert "my work" in readme.read_text()
-
-
-def test_wrong_names_and_folders_are_said(checkout, status, export, tmp_path, capsys):
-    for arguments, sentence in (
-        ((tmp_path,), "is not a checkout of solo-learn's repository"),
-        ((checkout, "--method", "mocov4"), "--method mocov4 is not one of ours"),
-        ((checkout, "--repair", "everything"), "--repair everything is not one of ours"),
-    ):
-        assert export(*arguments) == 1
-        captured = capsys.readouterr()
-        assert sentence in captured.err
-        assert captured.err.count("\n") == 1
-    assert not status()
-
-
-def test_repairs_fit_together_and_twice(checkout, status, export, capsys):
-    names = [repair.name for repair in REPAIRS]
-    for name in names:
-        assert export(checkout, "--dirty", "--repair", name) == 0
-    written = status()
-    capsys.readouterr()
-    assert export(checkout, "--repair", *names) == 0
-    assert "nothing to write" in capsys.readouterr().out
-    assert status() == written
-    for line in written:
-        if line.endswith(".py"):
-            compile((checkout / line[3:]).read_text(), line, "exec")
-
-
-def run_tests(python, folder, *arguments):
-    """Run the checkout's own tests without this plugin and return what happened to each."""
-    # Whatever fails is told by its outcome, not by an exit code.
-    output = python(
-        "-c",
-        "import sys, pytest; pytest.main(sys.argv[1:])",
-        "-rA",
-        "--tb=short",
-        "--continue-on-collection-errors",
-        "-p",
-        "no:cacheprovider",
-        *arguments,
-        cwd=folder,
-        timeout=3000,
-        env={"PYTHONPATH": str(folder), "SOLO_MARGINS_DISABLE": "1", "OMP_NUM_THREADS": "1"},
-    )
-    outcomes = {}
-    for line in output.splitlines():
-        outcome, _, rest = line.partition(" ")
-        if outcome in ("PASSED", "FAILED", "ERROR", "XFAIL") and "::" in rest:
-            outcomes[rest.split(" - ")[0]] = outcome
-    assert outcomes, output
-    return outcomes
-
-
-@pytest.mark.full
-def test_all_repairs_together_make_their_tests_pass(checkout, export, python):
-    for repair in REPAIRS:
-        assert export(checkout, "--dirty", "--repair", repair.name) == 0
-    files = sorted(path for r in REPAIRS for path in checkout.rglob(f"tests/*/test_{r.name}.py"))
-    assert len(files) == len(REPAIRS)
-    after = run_tests(python, checkout, *files)
-    assert set(after.values()) == {"PASSED"}, after
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("repair", [repair.name for repair in REPAIRS])
-def test_a_test_needs_its_repair_and_no_other(repair, checkout, export, python, undo_sources):
-    assert export(checkout, "--repair", repair) == 0
-    (test,) = checkout.rglob(f"tests/*/test_{repair}.py")
-    repaired = run_tests(python, checkout, test)
-    assert set(repaired.values()) == {"PASSED"}, repaired
-    undo_sources()
-    assert "FAILED" in run_tests(python, checkout, test).values()
-
-
-@pytest.mark.full
-def test_the_checkouts_own_tests_and_the_new_ones_pass(checkout, export, python):
-    areas = [checkout / "tests" / area for area in ("losses", "methods", "utils", "args")]
-    before = run_tests(python, checkout, *areas)
-    assert export(checkout) == 0
-    after = run_tests(python, checkout, *areas)
-    assert {name for name, outcome in before.items() if outcome == "PASSED"} <= {
-        name for name, outcome in after.items() if outcome == "PASSED"
-    }
-    new = {name: outcome for name, outcome in after.items() if name not in before}
-    assert len(new) >= 3 * len(OUR_METHODS)
-    assert set(new.values()) == {"PASSED"}, new
-
-
-TRAINING = """
-import os
-import sys
 import torch
-from lightning.pytorch import Trainer, seed_everything
-from omegaconf import OmegaConf
+import yaml
 
-configurations, results = sys.argv[1:]
-if {plugin}:
-    from solo.methods import METHODS
-    METHODS = METHODS
-    # The table holds what imports a method when it is first used.
-    assert METHODS["byol_curv"].__mro__[0].__module__ == "solo_margins.methods.byol_curv"
-else:
-    from solo.methods import METHODS
-    assert "solo_margins" not in sys.modules
+from solo_margins.registry import METHOD_NAMES
+from solo_margins.versions import host_folder
 
-# In float64 the plain form of a loss and the engine do not drift apart.
-torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.repository
 
+ROOT = Path(__file__).resolve().parents[2]
+MOST_FILES = 8
 
-class Tiny(torch.nn.Sequential):
-    num_features = 32
+# Puts a stop to any import of this package, then runs what it is told.
+WITHOUT_US = """
+import runpy
+import sys
 
-    def __init__(self, method):
-        layers = []
-        for inputs, outputs in ((3, 16), (16, 32)):
-            layers.append(torch.nn.Conv2d(inputs, outputs, 3, stride=2))
-            layers += [torch.nn.BatchNorm2d(outputs), torch.nn.ReLU()]
-        super().__init__(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+sys.modules["solo_margins"] = None
+_, module, *sys.argv = sys.argv
+if module == "pytest":
+    import pytest
 
-
-METHODS["byol"]._BACKBONES["tiny"] = Tiny
-weights = {{}}
-for name, settings in OmegaConf.load(configurations).items():
-    seed_everything(1)
-    method = METHODS[settings.method](settings)
-    generator = torch.Generator().manual_seed(2)
-    size = (2, 8, 3, 16, 16)
-    images = [torch.randn(size, generator=generator).double() for _ in range({steps})]
-    data = [
-        (torch.arange(8) + 8 * i, [views[0], views[1]], torch.arange(8) % 4)
-        for i, views in enumerate(images)
-    ]
-
-    class Loader(list):
-        dataset = range(8 * {steps})
-
-    trainer = Trainer(
-        default_root_dir=os.path.dirname(results),
-        max_epochs=2,
-        accelerator="cpu",
-        precision="64-true",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(method, Loader(data))
-    weights[name] = method.state_dict()
-torch.save(weights, results)
+    sys.exit(pytest.main(sys.argv))
+sys.path[0] = "."
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.full
-def test_exported_methods_train_to_the_weights_of_ours(checkout, original, export, python):
-    import torch
-    from method_parents import PARENTS
-    from omegaconf import OmegaConf
-
-    # The plugin repairs solo-learn too: two methods have a rate that a repair keeps as it was set.
-    repairs = [repair.name for repair in REPAIRS]
-    assert export(checkout, "--method", *OUR_METHODS, "--repair", *repairs) == 0
-    folder = checkout.parent
-    settings = {name: _small(name, overrides) for name, (_, overrides) in PARENTS.items()}
-    # solo-learn chooses the variant of a ViT by the name of the method.
-    vit = ["backbone.name=vit_tiny", "backbone.kwargs={img_size: 16, patch_size: 8}"]
-    settings["vit"] = _small("mocov3_margin", vit)
-    OmegaConf.save(settings, folder / "settings.yaml")
-    weights = []
-    # The plugin on solo-learn as it is, what was exported, and the plugin beside that.
-    for place, (plugin, source) in enumerate(
-        [(True, original), (False, checkout), (True, checkout)]
-    ):
-        program = folder / f"training_{place}.py"
-        program.write_text(TRAINING.format(plugin=plugin, steps=STEPS))
-        paths = f"{source}:{PROJECT}" if plugin else str(source)
-        python(
-            program,
-            folder / "settings.yaml",
-            folder / f"{place}.pt",
-            timeout=900,
-            env={
-                "PYTHONPATH": paths,
-                "SOLO_MARGINS_DISABLE": "" if plugin else "1",
-                "OMP_NUM_THREADS": "1",
-            },
-        )
-        weights.append(torch.load(folder / f"{place}.pt", weights_only=True))
-    ours, *others = weights
-    for other in others:
-        assert other.keys() == ours.keys() == {*OUR_METHODS, "vit"}
-        for name, state in ours.items():
-            assert state.keys() == other[name].keys(), name
-            for key, value in state.items():
-                torch.testing.assert_close(
-                    other[name][key], value, rtol=1e-9, atol=1e-9, msg=f"{name}: {key}"
-                )
+@pytest.fixture
+def checkout(tmp_path):
+    """Return a copy of the checkout that the tests run against."""
+    original = host_folder().parent
+    if not (original / "main_pretrain.py").is_file():
+        pytest.skip("this needs a checkout of solo-learn's repository: set SOLO_LEARN_SRC")
+    left_out = shutil.ignore_patterns(".git", "__pycache__", "docs", "lightning_logs", "datasets")
+    return shutil.copytree(original, tmp_path / "solo-learn", ignore=left_out)
 
 
-def _small(name, overrides):
-    """Return settings of a short training with margins."""
-    from omegaconf import OmegaConf
+def contents(folder):
+    """Return the content of all files below a folder, by path."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
-    kwargs = {
-        "proj_hidden_dim": 16,
-        "proj_output_dim": 8,
-        "pred_hidden_dim": 16,
-        "temperature": 0.2,
-        "margins": {"angular": 0.1, "subtractive": 0.2, "positive_scale": 2.0, "curvature": 1.0},
-        "polarization": {"weight": 1.0, "lower": 0.2, "upper": 0.6},
-    }
-    if name.endswith("_margin"):
-        kwargs["schedules"] = {"temperature": {"kind": "alignment", "factor": 0.8}}
-    if name in ("simclr_margin", "mocov3_margin", "mocov2plus_margin", "nnclr_margin"):
-        kwargs["negatives"] = {"kind": "hard"}
-    cfg = OmegaConf.create(
-        {
-            "name": "small",
-            "method": name,
-            "backbone": {"name": "tiny", "kwargs": {}},
-            "method_kwargs": kwargs,
-            "momentum": {"base_tau": 0.9, "final_tau": 1.0, "classifier": False},
-            "data": {
-                "dataset": "cifar10",
-                "num_classes": 4,
-                "num_large_crops": 2,
-                "num_small_crops": 0,
-            },
-            "optimizer": {
-                "name": "sgd",
-                "batch_size": 8,
-                "lr": 0.05,
-                "classifier_lr": 0.1,
-                "weight_decay": 0.0,
-                "kwargs": {"momentum": 0.9},
-            },
-            "scheduler": {"name": "warmup_cosine", "warmup_epochs": 1},
-            "max_epochs": 2,
-            "devices": [0],
-            "num_nodes": 1,
-        }
+
+def export(folder, method):
+    """Export a method and return the exit code."""
+    return export_upstream.main([str(folder), "--method", method])
+
+
+def without_us(python, checkout, *arguments):
+    """Run pytest or a program of the copy where this package cannot be imported."""
+    env = {"PYTHONPATH": str(checkout), "SOLO_MARGINS_DISABLE": "1"}
+    return python("-c", WITHOUT_US, *arguments, cwd=checkout, timeout=900, env=env)
+
+
+def own_tests(*methods):
+    return [f"tests/methods/test_{method}.py" for method in methods]
+
+
+def test_one_method_is_at_most_eight_files_and_its_tests_pass(checkout, python):
+    before = contents(checkout)
+    printed = python(ROOT / "scripts/export_upstream.py", checkout, "--method", "mocov3_margin")
+    after = contents(checkout)
+    assert before.keys() <= after.keys()
+    written = {path for path in after if after[path] != before.get(path)}
+    assert written == set(printed.split())
+    assert len(written) <= MOST_FILES
+    # What is changed has lines added, and loses none.
+    for path in written & before.keys():
+        lines = after[path].splitlines()
+        assert [line for line in lines if line in before[path].splitlines()] == before[
+            path
+        ].splitlines()
+    without_us(
+        python, checkout, "pytest", "-q", "-p", "no:cacheprovider", *own_tests("mocov3_margin")
     )
-    cfg.merge_with_dotlist(overrides)
-    cfg.max_epochs = 2
-    return cfg
 
 
-def test_the_documentation_lists_every_repair():
-    text = (PROJECT / "docs" / "upstream.md").read_text()
-    for repair in REPAIRS:
-        assert f"| `{repair.name}` | {repair.symptoms} |" in text
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_method_is_offered_and_readable_without_us(method, checkout):
+    before = contents(checkout)
+    assert export(checkout, method) == 0
+    after = contents(checkout)
+    written = [path for path in after if after[path] != before.get(path)]
+    assert len(written) <= MOST_FILES
+    for path in written:
+        text = after[path].decode()
+        assert "solo_margins" not in text
+        assert all(len(line) <= 100 for line in text.splitlines()), path
+        if path.endswith(".py"):
+            assert text.startswith("# Copyright"), path
+    # Nothing is undefined or imported in vain.
+    python_files = [path for path in written if path.endswith(".py")]
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select=E9,F"]
+    checked = subprocess.run(
+        [*command, *python_files], cwd=checkout, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.full
+def test_all_methods_fit_beside_each_other(checkout, python):
+    for method in METHOD_NAMES:
+        assert export(checkout, method) == 0
+    without_us(
+        python, checkout, "pytest", "-q", "-p", "no:cacheprovider", *own_tests(*METHOD_NAMES)
+    )
+
+
+def train(python, program, checkout, folder, images, env, *before):
+    """Train two steps by a recipe of the copy and return the weights."""
+    python(
+        *before,
+        program,
+        "--config-path",
+        checkout / "scripts/pretrain/cifar",
+        "--config-name",
+        "mocov3_margin.yaml",
+        "data.dataset=custom",
+        f"data.train_path={images / 'train'}",
+        "data.val_path=null",
+        "data.num_workers=0",
+        "optimizer.batch_size=8",
+        # Rates of solo-learn's warm-up differ from ours.
+        "scheduler.name=none",
+        f"checkpoint.dir={folder}",
+        "wandb.enabled=False",
+        "accelerator=cpu",
+        "devices='1'",
+        "strategy=auto",
+        "sync_batchnorm=False",
+        # In float64 the plain form of the loss and the engine do not drift apart.
+        "precision=64-true",
+        "max_epochs=1",
+        "++limit_train_batches=2",
+        "++seed=3",
+        "++performance.disable_channel_last=True",
+        cwd=checkout,
+        timeout=600,
+        env=env,
+    )
+    (checkpoint,) = folder.rglob("*.ckpt")
+    content = torch.load(checkpoint, weights_only=False)
+    assert content["global_step"] == 2
+    return content["state_dict"]
+
+
+def test_two_steps_of_the_copy_are_those_of_this_package(checkout, image_folder, python, tmp_path):
+    assert export(checkout, "mocov3_margin") == 0
+    own_folder = host_folder().parent
+    recipe = checkout / "scripts/pretrain/cifar/mocov3_margin.yaml"
+    assert yaml.safe_load(recipe.read_text())["method_kwargs"]["margins"]
+    theirs = train(
+        python,
+        "main_pretrain.py",
+        checkout,
+        tmp_path / "theirs",
+        image_folder,
+        {"PYTHONPATH": str(checkout), "SOLO_MARGINS_DISABLE": "1"},
+        *("-c", WITHOUT_US, "program"),
+    )
+    ours = train(
+        python,
+        own_folder / "main_pretrain.py",
+        checkout,
+        tmp_path / "ours",
+        image_folder,
+        {"PYTHONPATH": f"{own_folder}{os.pathsep}{ROOT}"},
+    )
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(theirs[name], value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_what_is_refused_is_left_as_it_was(checkout, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert export(empty, "mocov3_margin") == 1
+    assert not contents(empty)
+
+    assert export(checkout, "mocov3_margin") == 0
+    before = contents(checkout)
+    capsys.readouterr()
+    assert export(checkout, "mocov3_margin") == 1
+    assert contents(checkout) == before
+
+    # A file that the methods share was edited: another method would overwrite it.
+    shared = checkout / "solo/losses/margins.py"
+    shared.write_text(shared.read_text() + "EDITED = True\n")
+    before = contents(checkout)
+    assert export(checkout, "byol_curv") == 1
+    assert contents(checkout) == before
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 2
+    assert "mocov3_margin" in said[0]
+    assert "solo/losses/margins.py" in said[1]
+
+
+def test_where_a_file_cannot_be_written_none_is(checkout, capsys):
+    recipes = checkout / "scripts/pretrain/cifar"
+    shutil.rmtree(recipes)
+    recipes.write_text("not a folder")
+    before = contents(checkout)
+    assert export(checkout, "mocov3_margin") == 1
+    assert contents(checkout) == before
+    assert "cannot be written" in capsys.readouterr().err

@@ -137,7 +137,7 @@ class _Band:
     def _count(self, is_inside: Tensor) -> None:
         """Add the number of ones to that of the pairs inside the band.
 
-        Row by row, because the sum over a whole tile can exceed what float32 counts; a row that
-        holds a NaN counts for nothing.
+        Row by row, because the sum over a whole tile can exceed what float32 counts. The sign of a
+        NaN is 0, so that it is in no band.
         """
-        self.inside.add_(is_inside.sum(dim=1).nan_to_num_(nan=0.0).long().sum())
+        self.inside.add_(is_inside.sum(dim=1).long().sum())

@@ -1,1 +1,0 @@
-"""Our methods and repairs, written into a checkout of solo-learn."""
