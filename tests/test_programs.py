@@ -34,7 +34,8 @@ def test_a_module_prints_its_help(module, option, monkeypatch, capsys):
 
 
 def run(*words, folder):
-    words = [sys.executable, *words]
+    # The release warns of itself when it is imported.
+    words = [sys.executable, "-W", "ignore", *words]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
