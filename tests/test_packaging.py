@@ -22,7 +22,7 @@ import solo_margins
 from solo_margins.lens import records
 from solo_margins.versions import form, host_folder
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCES = (
     "solo_margins",
     "hydra_plugins",

@@ -11,20 +11,21 @@ from processes import run_processes
     [
         pytest.param((7, 5), id="ragged shares"),
         pytest.param((6, 6), id="equal shares", marks=pytest.mark.full),
+        pytest.param((5, 1, 4, 2), id="four ragged shares", marks=pytest.mark.full),
     ],
 )
-def test_two_processes_agree_with_one(shares):
+def test_several_processes_agree_with_one(shares):
     """Values, gradients and second derivatives of both forms, and counts of pairs in a band."""
     assert sum(shares) == ROWS
     whole, count = everything_of_one_rank(0, (ROWS,))
-    (first, first_count), (second, second_count) = run_processes(2, everything_of_one_rank, shares)
+    of_ranks = run_processes(len(shares), everything_of_one_rank, shares)
     for case, numbers in whole.items():
         # The mean over ranks is what data parallel training takes.
-        ranks = torch.tensor([first[case], second[case]], dtype=torch.float64)
+        ranks = torch.tensor([found[case] for found, _ in of_ranks], dtype=torch.float64)
         expected = torch.tensor(numbers, dtype=torch.float64)
         torch.testing.assert_close(ranks.mean(dim=0), expected, rtol=1e-9, atol=1e-9, msg=str(case))
     assert 0 < count < ROWS * (ROWS - 1)
-    assert first_count + second_count == count
+    assert sum(of_rank for _, of_rank in of_ranks) == count
 
 
 def test_in_two_processes_it_is_lightlys_loss():

@@ -81,6 +81,7 @@ SHORTER = {
     "scripts/bench_step.py": (
         *("--repeats", "1", "--threads", "1", "--steps", "6", "--turns", "1"),
     ),
+    "scripts/costs.py": (),
     "scripts/export_upstream.py": (),
     "scripts/prepare_tinyimagenet.py": (),
     "scripts/recipe_table.py": ("--check",),

@@ -60,6 +60,7 @@ def test_our_configuration_trains_and_its_checkpoint_is_probed(start, finish, ow
         # The name of solo-learn's checkpoints has a =, which Hydra's grammar wants quoted.
         f"pretrained_feature_extractor='{checkpoint}'",
         f"data.train_path={args['data']['train_path']}",
+        # solo-learn's own program has trained without validation images.
         f"data.val_path={digits_folder('val')}",
         *("data.dataset=custom", "data.format=image_folder", "data.num_workers=0"),
     ]
