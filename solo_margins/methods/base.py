@@ -5,7 +5,7 @@ override says what happens without it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from solo_margins.losses import Margins, aligned_temperature, aligned_temperatur
 from solo_margins.losses.checks import require_flag
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.online_knn import OnlineKNN
+from solo_margins.methods.parts import encode_in_parts
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.run_check import MarginRunCheck
 from solo_margins.methods.settings import MarginSettings, Polarization, Schedule
@@ -39,7 +40,7 @@ from solo_margins.same_run import (
 )
 
 # What ``method_kwargs`` may hold for every margin method.
-SHARED_SETTINGS = ("margins", "schedules", "polarization")
+SHARED_SETTINGS = ("margins", "schedules", "polarization", "simulated_ranks")
 
 # What must be the same where a run goes on from a checkpoint, whichever program resumes it.
 SETTINGS_OF_THE_LOSS = (
@@ -81,6 +82,10 @@ class MarginMethod(BaseMethod):
                 :class:`solo_margins.methods.settings.Alignment`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
+            simulated_ranks (int): encode each batch in so many parts of the same size, each with
+                its own batch statistics, as so many devices would; see
+                :mod:`solo_margins.methods.parts`. Losses see the whole batch, and the activations
+                of one part are in memory. Defaults to 1.
     """
 
     # Whether positives compete with negatives; attenuation needs them.
@@ -95,6 +100,7 @@ class MarginMethod(BaseMethod):
     margins: Margins  # of the current step
     polarization: Polarization  # of the current step
     temperature: Any  # of the current step, a number; one that follows the positives is a tensor
+    is_recomputing = False  # a part of a batch, in the backward pass
 
     def __init__(self, cfg: DictConfig) -> None:
         # solo-learn's online kNN fails in its constructor with torchmetrics 1.0 and later, so that
@@ -109,6 +115,7 @@ class MarginMethod(BaseMethod):
             self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives
+        self.simulated_ranks = settings.simulated_ranks
         self.scheduled: dict[str, Any] = {}  # fields to their values in the current step
         # A penalty that grows from nothing is logged from the first step.
         is_scheduled = "polarization_weight" in settings.schedules
@@ -146,6 +153,12 @@ class MarginMethod(BaseMethod):
             )
         if cls.has_queue:
             _check_queue(cfg)
+        batch_size, parts = cfg.optimizer.batch_size, settings.simulated_ranks
+        if batch_size % parts != 0:
+            raise ValueError(
+                f"optimizer.batch_size must be a multiple of method_kwargs.simulated_ranks={parts},"
+                f" got {batch_size}"
+            )
         for group, content in settings.as_config().items():
             if group in known:
                 write(cfg, f"method_kwargs.{group}", content)
@@ -174,6 +187,21 @@ class MarginMethod(BaseMethod):
         # A second fit or a validation goes on with those of the first.
         present = {type(callback) for callback in self.trainer.callbacks}
         return [callback for callback in callbacks if type(callback) not in present]
+
+    def forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the outputs of a view."""
+        return self.in_parts(super().forward, X)
+
+    def multicrop_forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the outputs of a small crop."""
+        return self.in_parts(super().multicrop_forward, X)
+
+    def in_parts(self, encode: Callable[[Tensor], dict[str, Any]], X: Tensor) -> dict[str, Any]:
+        """Return what ``encode`` makes of a view, in training by each of the simulated ranks."""
+        if not self.training or self.simulated_ranks == 1:
+            return encode(X)
+        with setting_errors():
+            return encode_in_parts(encode, X, self.simulated_ranks, self)
 
     def _base_shared_step(self, X: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return the outputs of a view, and loss and accuracies of the online classifier.
@@ -312,6 +340,11 @@ class MarginMomentumMethod(MarginMethod, BaseMomentumMethod):
         if self.last_step > 0:
             steps = self.trainer.estimated_stepping_batches
             self.momentum_updater.update_tau(cur_step=self.last_step, max_steps=steps)
+
+    @torch.no_grad()
+    def momentum_forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the teacher's outputs of a view; its batch statistics are those of a part, too."""
+        return self.in_parts(super().momentum_forward, X)
 
     def _shared_step_momentum(self, X: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return the teacher's outputs, and loss and accuracies of its classifier, if it has one.
