@@ -27,7 +27,7 @@ class UnkeptStatistics(AbstractContextManager[None]):
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self.network = network
+        self.network: Any = network
         self._own: list[tuple[nn.Module, str, Tensor]] = []
 
     def __enter__(self) -> None:
