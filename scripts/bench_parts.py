@@ -2,7 +2,8 @@
 
 For each batch size: a step of MoCo v3 with margins on the whole batch, and one in parts of
 ``--part`` images (``method_kwargs.simulated_ranks``). Memory is the peak of a process of its own
-above what it had before its first step. Time is measured in another process, where both steps take
+above what it had before its first step. Time is that of the processor, which a busy machine hardly
+changes, in another process where both steps take
 turns and the best of each counts.
 
     python scripts/bench_parts.py
@@ -103,15 +104,15 @@ def peak_memory(arguments: argparse.Namespace, batch_size: int, parts: int) -> f
 def best_times(
     arguments: argparse.Namespace, batch_size: int, numbers_of_parts: list[int]
 ) -> list[float]:
-    """Return the best time of a step for each number of parts, in seconds."""
+    """Return the least processor time of a step for each number of parts, in seconds."""
     solo_margins.register()
     steps = [training_step(arguments, batch_size, parts) for parts in numbers_of_parts]
     best = [math.inf for _ in steps]
     for _ in range(arguments.repeats + 1):
         for index, step in enumerate(steps):
-            start = time.perf_counter()
+            start = time.process_time()
             step()
-            best[index] = min(best[index], time.perf_counter() - start)
+            best[index] = min(best[index], time.process_time() - start)
     return best
 
 
@@ -131,7 +132,7 @@ def main() -> None:
         f"mocov3_margin, {arguments.backbone}, {arguments.size} px, parts of {arguments.part}, "
         f"torch {torch.__version__}, threads: {arguments.threads}"
     )
-    print("| batch | parts | MiB, whole | MiB, in parts | | ms per image, whole | in parts | |")
+    print("| batch | parts | MiB, whole | MiB, in parts | | CPU ms per image, whole | in parts | |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     # A process for each measurement.
     context = multiprocessing.get_context("spawn")

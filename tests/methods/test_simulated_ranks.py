@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from solo_margins.lens.capture import capture
+from solo_margins.training.checked_config import checked_pretraining
 
 PROGRAM = Path(recorded_steps.__file__)
 IMAGES = 12
@@ -331,6 +332,12 @@ def test_activations_of_one_part_are_in_memory(one_step):
 
 
 # settings
+
+
+def test_our_configurations_have_it(composed, any_method):
+    assert composed(f"{any_method}.yaml").method_kwargs.simulated_ranks == 1
+    cfg = composed(f"{any_method}.yaml", "method_kwargs.simulated_ranks=2")
+    assert checked_pretraining(cfg).method_kwargs.simulated_ranks == 2
 
 
 @pytest.mark.parametrize("value", ["0", "-2", "1.5", "true", "many"])

@@ -72,6 +72,9 @@ SHORTER = {
     "scripts/bench_losses.py": (
         *("--pairs", "16", "--threads", "1", "--seconds", "0.01", "--no-compile", "--no-memory"),
     ),
+    "scripts/bench_parts.py": (
+        *("--batches", "4", "8", "--part", "4", "--size", "16", "--repeats", "1"),
+    ),
     "scripts/bench_probe.py": (
         *("--seeds", "1", "--passes", "0", "--probe", "max_epochs=1"),
         *("--pretrain", "variant=baseline", "max_epochs=1", "limit_train_batches=2"),
