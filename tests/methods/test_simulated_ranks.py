@@ -15,6 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from solo_margins.lens.capture import capture
 from solo_margins.training.checked_config import checked_pretraining
@@ -329,6 +330,21 @@ def test_activations_of_one_part_are_in_memory(one_step):
         peaks[parts] = counted.peak
     # One view in one of eight parts, of two views: a sixteenth, and what does not depend on it.
     assert peaks[8] < peaks[1] / 6
+
+
+def test_the_price_is_one_more_forward_pass(one_step):
+    flops = {}
+    for parts in (1, 8):
+        _, forward = one_step(parts)
+        with FlopCounterMode(display=False) as counted:
+            loss = forward()
+        flops["forward", parts] = counted.get_total_flops()
+        with counted:
+            loss.backward()
+        flops["backward", parts] = counted.get_total_flops()
+    assert flops["forward", 8] == pytest.approx(flops["forward", 1], rel=0.01)
+    added = flops["backward", 8] - flops["backward", 1]
+    assert 0.9 < added / flops["forward", 1] < 1.01
 
 
 # settings
