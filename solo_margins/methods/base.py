@@ -27,7 +27,7 @@ from solo_margins.losses import Margins, aligned_temperature, aligned_temperatur
 from solo_margins.losses.checks import require_flag
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.online_knn import OnlineKNN
-from solo_margins.methods.parts import encode_in_parts
+from solo_margins.methods.parts import encode_in_parts, require_equal_parts
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.run_check import MarginRunCheck
 from solo_margins.methods.settings import MarginSettings, Polarization, Schedule
@@ -201,7 +201,8 @@ class MarginMethod(BaseMethod):
         if not self.training or self.simulated_ranks == 1:
             return encode(X)
         with setting_errors():
-            return encode_in_parts(encode, X, self.simulated_ranks, self)
+            require_equal_parts(len(X), self.simulated_ranks)
+        return encode_in_parts(encode, X, self.simulated_ranks, self)
 
     def _base_shared_step(self, X: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return the outputs of a view, and loss and accuracies of the online classifier.

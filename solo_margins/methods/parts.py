@@ -60,6 +60,15 @@ class Recomputation(UnkeptStatistics):
         super().__exit__(*error)
 
 
+def require_equal_parts(images: int, parts: int) -> None:
+    """Raise ``ValueError`` if the parts of a batch would differ in size."""
+    if images % parts != 0:
+        raise ValueError(
+            f"method_kwargs.simulated_ranks={parts} needs batches that it divides, got one of "
+            f"{images} images"
+        )
+
+
 def encode_in_parts(
     encode: Callable[[Tensor], dict[str, Any]], images: Tensor, parts: int, network: nn.Module
 ) -> dict[str, Any]:
@@ -70,15 +79,7 @@ def encode_in_parts(
         images: (N, …); N is a multiple of ``parts``.
         parts: how many there are.
         network: whose layers ``encode`` uses.
-
-    Raises:
-        ValueError: the parts would differ in size.
     """
-    if len(images) % parts != 0:
-        raise ValueError(
-            f"method_kwargs.simulated_ranks={parts} needs batches that it divides, got one of "
-            f"{len(images)} images"
-        )
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), Recomputation(network)
