@@ -104,6 +104,8 @@ def reason_not_to_run(command):
             return reason
     if not SOLO_LEARN and (command.folder or "<solo-learn checkout>" in command.text):
         return "needs a checkout of solo-learn: set SOLO_LEARN_SRC"
+    if not SOLO_LEARN and re.search(r" data=imagenet .*simulated_ranks", command.text):
+        return "needs LARS, which solo-learn's release does not have: set SOLO_LEARN_SRC"
     needs_joblib = re.search(r"launcher=joblib|reproduce .*--processes", command.text)
     if needs_joblib and not find_spec("hydra_plugins.hydra_joblib_launcher"):
         return "needs hydra-joblib-launcher"
@@ -159,6 +161,8 @@ class Workshop:
         extra = list(SHORTER[program])
         if program == "main_pretrain.py" and " backbone" not in command.text:
             extra.append("backbone=narrow_resnet10")
+        if any(word.startswith("method_kwargs.simulated_ranks=") for word in arguments):
+            extra.append("method_kwargs.simulated_ranks=4")  # of eight images
         if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
             extra.append("data.format=image_folder")
         if program == "scripts/reproduce":
