@@ -10,12 +10,9 @@ def test_a_warmup_longer_than_the_run_is_reported(raw_config):
         checked_pretraining(raw_config("simclr_margin", "scheduler.warmup_epochs=10"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "processes"),
-    [(("devices=2",), "2 CPU processes:"), (("devices='1'", "strategy=ddp"), "1 CPU process:")],
-)
-def test_statistics_of_all_gpus_are_refused_on_cpus(raw_config, settings, processes, tmp_path):
-    message = f"sync_batchnorm=true needs GPUs, but this run has {processes}"
+@pytest.mark.parametrize("settings", [("devices=2",), ("devices='1'", "strategy=ddp")])
+def test_statistics_of_all_gpus_are_refused_on_cpus(raw_config, settings, tmp_path):
+    message = "sync_batchnorm=true needs GPUs"
     with pytest.raises(ValueError, match=message):
         checked_pretraining(raw_config("simclr_margin", "sync_batchnorm=true", *settings))
     (tmp_path / "pretrained.ckpt").touch()
