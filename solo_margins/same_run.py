@@ -56,7 +56,11 @@ MACHINE = (
 )
 IGNORED_KEYS = frozenset((*NAMES_AND_PLACES, *OUTPUT, *MACHINE))
 # Values that do not change a finished run; any other value defines it.
-IGNORED_VALUES = {"data.on_error": "raise", "numerics.on_nonfinite": "stop"}
+IGNORED_VALUES = {
+    "data.on_error": "raise",
+    "numerics.on_nonfinite": "stop",
+    "method_kwargs.simulated_ranks": 1,
+}
 # Where images are stored. Data with a name are the same everywhere; other data are known by this.
 IMAGE_LOCATIONS = frozenset({"data.train_path", "data.val_path", "data.dataset"})
 UNNAMED_DATA = (None, "folder")

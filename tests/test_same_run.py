@@ -65,6 +65,8 @@ def id_of(configuration, kind="pretrain", host="main"):
         ({"limit_train_batches": 3}, False),
         ({"a_later_setting": True}, False),
         ({"data__on_error": "skip"}, False),
+        ({"method_kwargs__simulated_ranks": 1}, True),
+        ({"method_kwargs__simulated_ranks": 2}, False),
         ({"numerics": {"on_nonfinite": "skip"}}, False),
     ],
 )

@@ -158,7 +158,8 @@ class Lens(Callback):
         band = None
         if getattr(model, "is_polarized", False):
             band = model.polarization.lower, model.polarization.upper
-        views = getattr(model, "num_crops", 2)
+        # Each part of a batch is projected by itself.
+        views = getattr(model, "num_crops", 2) * getattr(model, "simulated_ranks", 1)
         self.last = seen = measure(captured, band, views, self._step, epoch)
         if self.observations == 0 and not captured.compared:
             log.warning("Lens: %s.", _without_losses(captured))

@@ -50,13 +50,16 @@ def capture(module: Any, backbone: Any = None, projector: Any = None) -> Iterato
             usual = [getattr(module, name, None) for name in usual_names]
             found = [one for one in usual if isinstance(one, nn.Module)]
             for observed in (found if part is None else [part])[:1]:
-                hook = functools.partial(_collect, outputs)
+                hook = functools.partial(_collect, outputs, module)
                 stack.callback(observed.register_forward_hook(hook).remove)
         yield captured
 
 
-def _collect(outputs: list[Tensor], module: Any, inputs: Any, output: Any) -> None:
+def _collect(outputs: list[Tensor], model: Any, module: Any, inputs: Any, output: Any) -> None:
     """Remember what a part of the method returns."""
+    # The backward pass encodes parts of a batch a second time.
+    if getattr(model, "is_recomputing", False):
+        return
     # Without gradients it is not part of the step: validation images, for example.
     if isinstance(output, Tensor) and output.ndim >= 2 and torch.is_grad_enabled():
         # Pooled images may still have a height and a width, of 1; other maps are no features.

@@ -64,8 +64,8 @@ def measure(
     Args:
         captured: what the losses compared, the features and the projections of a step.
         band: lower and upper end of the polarization's band.
-        views: number of views that the student projects; if a step projects a view more than
-            once, the last projection is used.
+        views: number of views that the student projects, times the parts that each is projected
+            in; if a step projects a view more than once, the last projection is used.
         step: optimiser steps taken before.
         epoch: epochs trained before.
     """

@@ -1,7 +1,7 @@
 """The base classes of all margin methods: settings, schedules, polarization, one direction."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from solo_margins.losses.checks import require_flag
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
 from solo_margins.methods.corrected import CorrectedMethod, CorrectedMomentumMethod
+from solo_margins.methods.parts import encode_in_parts, require_equal_parts
 from solo_margins.methods.queues import neighbours_then_enqueue
 from solo_margins.methods.settings import (
     MarginSettings,
@@ -24,7 +25,7 @@ from solo_margins.methods.settings import (
 )
 
 # What ``method_kwargs`` may hold for every margin method.
-SHARED_SETTINGS = ("margins", "schedules", "polarization")
+SHARED_SETTINGS = ("margins", "schedules", "polarization", "simulated_ranks")
 
 
 class MarginMethod(CorrectedMethod):
@@ -40,6 +41,10 @@ class MarginMethod(CorrectedMethod):
                 :class:`solo_margins.methods.settings.Alignment`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
+            simulated_ranks (int): encode each batch in so many parts of the same size, each with
+                its own batch statistics, as so many devices would; see
+                :mod:`solo_margins.methods.parts`. Losses see the whole batch, and the activations
+                of one part are in memory. Defaults to 1.
     """
 
     # Whether positives compete with negatives; attenuation needs them.
@@ -54,6 +59,7 @@ class MarginMethod(CorrectedMethod):
     margins: Margins  # of the current step
     polarization: Polarization  # of the current step
     temperature: Any  # of the current step, a number; one that follows the positives is a tensor
+    is_recomputing = False  # a part of a batch, in the backward pass
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
@@ -61,6 +67,7 @@ class MarginMethod(CorrectedMethod):
             self.margin_settings = settings = MarginSettings.read(self.cfg)
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives
+        self.simulated_ranks = settings.simulated_ranks
         self.scheduled: dict[str, Any] = {}  # fields to their values in the current step
         # A penalty that grows from nothing is logged from the first step.
         is_scheduled = "polarization_weight" in settings.schedules
@@ -98,10 +105,32 @@ class MarginMethod(CorrectedMethod):
             )
         if cls.has_queue:
             _check_queue(cfg)
+        batch_size, parts = cfg.optimizer.batch_size, settings.simulated_ranks
+        if batch_size % parts != 0:
+            raise ValueError(
+                f"optimizer.batch_size must be a multiple of method_kwargs.simulated_ranks={parts},"
+                f" got {batch_size}"
+            )
         for group, content in settings.as_config().items():
             if group in known:
                 write(cfg, f"method_kwargs.{group}", content)
         return cfg
+
+    def forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the outputs of a view."""
+        return self.in_parts(super().forward, X)
+
+    def multicrop_forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the outputs of a small crop."""
+        return self.in_parts(super().multicrop_forward, X)
+
+    def in_parts(self, encode: Callable[[Tensor], dict[str, Any]], X: Tensor) -> dict[str, Any]:
+        """Return what ``encode`` makes of a view, in training by each of the simulated ranks."""
+        if not self.training or self.simulated_ranks == 1:
+            return encode(X)
+        with setting_errors():
+            require_equal_parts(len(X), self.simulated_ranks)
+        return encode_in_parts(encode, X, self.simulated_ranks, self)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
         """Set margins, temperature and polarization to their scheduled values."""
@@ -187,6 +216,11 @@ class MarginMomentumMethod(MarginMethod, CorrectedMomentumMethod):
         if self.cfg.method_kwargs.get("proj_batch_norm"):
             add_batchnorm(self.momentum_projector)
             initialize_momentum_params(self.projector, self.momentum_projector)
+
+    @torch.no_grad()
+    def momentum_forward(self, X: Tensor) -> dict[str, Any]:
+        """Return the teacher's outputs of a view; its batch statistics are those of a part, too."""
+        return self.in_parts(super().momentum_forward, X)
 
 
 class OneDirection(MarginMomentumMethod):

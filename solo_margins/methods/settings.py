@@ -18,6 +18,7 @@ from solo_margins.losses.checks import (
     UP_TO_ONE,
     require_band,
     require_choice,
+    require_count,
     require_number,
 )
 from solo_margins.losses.margins import RANGES, Margins
@@ -233,6 +234,7 @@ class MarginSettings:
     polarization: Polarization
     negatives: Negatives
     schedules: dict[str, Schedule | Alignment]
+    simulated_ranks: int = 1
 
     @classmethod
     def read(cls, cfg: Any) -> MarginSettings:
@@ -251,7 +253,9 @@ class MarginSettings:
         length = None if is_limited_by_steps else cfg.max_epochs
         schedules = read_schedules(entries, values, length)
         negatives = read(cfg, "method_kwargs.negatives", Negatives)
-        settings = cls(margins, polarization, negatives, schedules)
+        simulated_ranks = setting(cfg, "method_kwargs.simulated_ranks", 1)
+        require_count("method_kwargs.simulated_ranks", simulated_ranks)
+        settings = cls(margins, polarization, negatives, schedules, simulated_ranks)
         settings.refuse_idle_settings()
         return settings
 

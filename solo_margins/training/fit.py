@@ -196,7 +196,8 @@ def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
     images = cfg.optimizer.batch_size * trainer.world_size
     print(
         f"accumulate_grad_batches={number}: an image's negatives are those among the {images} "
-        f"images of its own batch, not among the {number * images} images of a step.",
+        f"images of its own batch, not among the {number * images} images of a step. More negatives"
+        " in the same memory: a larger optimizer.batch_size with method_kwargs.simulated_ranks.",
         flush=True,
     )
 

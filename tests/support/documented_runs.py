@@ -74,6 +74,9 @@ SHORTER = {
     "scripts/bench_losses.py": (
         *("--pairs", "16", "--threads", "1", "--seconds", "0.01", "--no-compile", "--no-memory"),
     ),
+    "scripts/bench_parts.py": (
+        *("--batches", "4", "8", "--part", "4", "--size", "16", "--repeats", "1"),
+    ),
     "scripts/bench_probe.py": (
         *("--seeds", "1", "--passes", "0", "--probe", "max_epochs=1"),
         *("--pretrain", "variant=baseline", "max_epochs=1", "limit_train_batches=2"),
@@ -104,6 +107,8 @@ def reason_not_to_run(command):
             return reason
     if not SOLO_LEARN and (command.folder or "<solo-learn checkout>" in command.text):
         return "needs a checkout of solo-learn: set SOLO_LEARN_SRC"
+    if not SOLO_LEARN and re.search(r" data=imagenet .*simulated_ranks", command.text):
+        return "needs LARS, which solo-learn's release does not have: set SOLO_LEARN_SRC"
     needs_joblib = re.search(r"launcher=joblib|reproduce .*--processes", command.text)
     if needs_joblib and not find_spec("hydra_plugins.hydra_joblib_launcher"):
         return "needs hydra-joblib-launcher"
@@ -160,6 +165,8 @@ class Workshop:
         is_pretraining = program in ("main_pretrain.py", "-m solo_margins.pretrain")
         if is_pretraining and " backbone" not in command.text:
             extra.append("backbone=narrow_resnet10")
+        if any(word.startswith("method_kwargs.simulated_ranks=") for word in arguments):
+            extra.append("method_kwargs.simulated_ranks=4")  # of eight images
         if "data=imagenet" in arguments:  # by default DALI reads it on a GPU
             extra.append("data.format=image_folder")
         if program == "scripts/reproduce":

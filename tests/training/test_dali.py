@@ -95,7 +95,6 @@ def test_two_machines_tell_their_images_apart(image_folder, written, tmp_path):
     [port] = free_ports(1)
     together = ("++num_nodes=2", "devices=1", "strategy=ddp", "accelerator=cpu")
     settings = (
-        "method=simclr_margin",
         "max_epochs=1",
         "++data.format=dali",
         "++dali={device: cpu}",

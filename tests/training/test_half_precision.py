@@ -64,6 +64,8 @@ def test_negatives_of_accumulated_batches_are_told(config, capsys, method, says_
         "accumulate_grad_batches=2: an image's negatives are those among the 8 images of its own "
         "batch, not among the 16 images of a step."
     )
-    assert (said in capsys.readouterr().out) == says_so
+    printed = capsys.readouterr().out
+    assert (said in printed) == says_so
+    assert ("method_kwargs.simulated_ranks" in printed) == says_so
     training.pretrain(config(*settings))
     assert "accumulate_grad_batches" not in capsys.readouterr().out

@@ -37,7 +37,8 @@ finally:
 
 def test_our_configuration_trains_and_its_checkpoint_is_probed(start, finish, own, tmp_path):
     lens = ["lens.enabled=true", "lens.every=1"]
-    run = finish(start("-c", OBSERVED, PRETRAIN, *OURS, *SHORT, *lens))
+    parts = "method_kwargs.simulated_ranks=2"
+    run = finish(start("-c", OBSERVED, PRETRAIN, *OURS, *SHORT, *lens, parts))
     assert run.code == 0, run.err
     assert "Data: NoneType DataLoader\n" in run.out
     (callbacks,) = (line for line in run.out.splitlines() if line.startswith("Callbacks: "))
@@ -94,7 +95,8 @@ def test_a_method_of_solo_learns_own_runs_as_without_us(start, finish, own):
 
 
 def test_the_lens_in_a_users_own_configuration(start, finish, own, tmp_path):
-    run = finish(start(PRETRAIN, *own, "method=mocov3_margin", "+lens.enabled=true"))
+    added = ("+lens.enabled=true", "+method_kwargs.simulated_ranks=2")
+    run = finish(start(PRETRAIN, *own, "method=mocov3_margin", *added))
     assert run.code == 0, run.err
     (checkpoint,) = tmp_path.glob("trained_models/mocov3_margin/*/*.ckpt")
     assert (checkpoint.parent / "lens.jsonl").is_file()

@@ -123,7 +123,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def base_forward(self, X: Tensor) -> dict[str, Any]:
         """Return ``logits`` of the online classifier, ``feats`` and outputs of the heads."""
-        out = self.multicrop_forward(X)
+        out = self.outputs(self.backbone(self.in_memory_format(X)))
         # The classifier only watches: it must not teach the backbone.
         return {"logits": self.classifier(out["feats"].detach()), **out}
 
