@@ -19,6 +19,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from solo_margins.files import complete_file
+from solo_margins.learning_rates import settings_of_optimizer
 from solo_margins.losses import Margins
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -253,7 +254,7 @@ def written_imports(imports: dict[str, set[str]]) -> str:
 
 def recipe(name: str) -> dict[str, Any]:
     """Return our settings of a method on CIFAR-10, without those that have no effect."""
-    with initialize_config_module("solo_margins.configs", version_base="1.2"):
+    with initialize_config_module("solo_margins.configs", version_base=None):
         cfg = compose(name, overrides=["data=cifar10", "data.train_path=./datasets"])
     composed: Any = OmegaConf.to_container(cfg, resolve=True)
     kwargs = composed["method_kwargs"]
@@ -261,6 +262,8 @@ def recipe(name: str) -> dict[str, Any]:
         kwargs.pop(group, None)
     off = vars(Margins())
     kwargs["margins"] = {k: v for k, v in kwargs["margins"].items() if v != off[k]}
+    optimizer = composed["optimizer"]
+    optimizer["kwargs"] = settings_of_optimizer(optimizer["name"], optimizer["kwargs"])
     for view in composed["augmentations"]:
         # solo-learn normalises by what it knows of the data set.
         view.pop("mean")

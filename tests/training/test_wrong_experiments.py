@@ -11,7 +11,6 @@ from solo_margins import results, training
 from solo_margins.methods.run_check import settle_variant
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULT_LINE = "no paper has margins for data="
 
 QUICK = [
     "optimizer.batch_size=8",
@@ -77,7 +76,7 @@ def test_from_images_of_ones_own_to_their_probe(run, image_folder, tmp_path):
         *recipe("simclr_margin", "data=folder", "image.size=16", *SMALL, *paths),
     )
     assert code == 0, said
-    assert f"variant=margins: {DEFAULT_LINE}folder" in said
+    assert "variant=margins sets margins.angular=0.5" in said
     checkpoint, args = settings_of(tmp_path)
     assert (args["name"], args["variant"]) == ("simclr_margin-folder-margins", "margins")
     margins = args["method_kwargs"]["margins"]
@@ -162,7 +161,7 @@ def test_changed_settings_are_recorded_as_such(run, tmp_path):
     changes = ("variant=baseline", "method_kwargs.margins.positive_scale=5", *SMALL)
     code, said = run("main_pretrain.py", *recipe("simclr_margin", *changes))
     assert code == 0, said
-    assert DEFAULT_LINE not in said
+    assert "Run the comparison first" not in said
     checkpoint, args = settings_of(tmp_path)
     assert checkpoint.name.startswith("simclr_margin-digits-custom-")
     assert (args["name"], args["variant"]) == ("simclr_margin-digits-custom", "custom")

@@ -158,7 +158,10 @@ def test_two_steps_of_the_copy_are_those_of_this_package(checkout, image_folder,
     assert export(checkout, "mocov3_margin") == 0
     own_folder = host_folder().parent
     recipe = checkout / "scripts/pretrain/cifar/mocov3_margin.yaml"
-    assert yaml.safe_load(recipe.read_text())["method_kwargs"]["margins"]
+    settings = yaml.safe_load(recipe.read_text())
+    assert settings["method_kwargs"]["margins"]
+    # The copy hands every key on.
+    assert settings["optimizer"]["kwargs"] == {"momentum": 0.9}
     theirs = train(
         python,
         "main_pretrain.py",
