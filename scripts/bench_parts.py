@@ -2,9 +2,8 @@
 
 For each batch size: a step of MoCo v3 with margins on the whole batch, and one in parts of
 ``--part`` images (``method_kwargs.simulated_ranks``). Memory is the peak of a process of its own
-above what it had before its first step. Time is that of the processor, which a busy machine hardly
-changes, in another process where both steps take
-turns and the best of each counts.
+above what it had before its first step. Time is that of the processor, which a busy machine changes
+little, in another process, where both steps take turns and the best of each counts.
 
     python scripts/bench_parts.py
     python scripts/bench_parts.py --batches 256 1024 --size 64 --backbone resnet18
