@@ -150,9 +150,7 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
     else:
         columns, spec, positives = captured.columns, captured.spec, captured.positives
     rows = captured.rows[: max(1, min(max_rows, MOST_PAIRS // len(columns)))]
-    by_row = {name: getattr(positives, name) for name in ("columns", "valid", "excluded")}
-    first: Any = {name: part[: len(rows)] for name, part in by_row.items() if part is not None}
-    columns, is_positive, is_negative = replace(positives, **first).as_masks(columns)
+    columns, is_positive, is_negative = positives.of_first(len(rows)).as_masks(columns)
     has_positive = is_positive.any(dim=1)
     is_negative &= has_positive.unsqueeze(1)
 

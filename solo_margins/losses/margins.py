@@ -87,11 +87,20 @@ class Margins:
         """Whether these margins leave value and gradient of a loss as they are without margins."""
         return all(getattr(self, name) == getattr(Margins, name) for name in RANGES)
 
-    def similarity(self, cosine: Tensor, sine: Tensor) -> Tensor:
+    @property
+    def follow_angles(self) -> bool:
+        """Whether they depend on the angles of positives, and not on their cosines alone."""
+        return self.angular != 0.0 or not math.isinf(self.curvature)
+
+    def similarity(self, cosine: Tensor, sine: Tensor | None) -> Tensor:
         r"""Return :math:`\cos(\theta + m_1) - m_2`, the similarity of positives with margins.
 
-        Angles come in as cosine and sine, so that nothing is lost near 0 and π.
+        Angles come in as cosine and sine, so that nothing is lost near 0 and π. Without an angular
+        margin the sine may be None.
         """
+        if self.angular == 0.0:
+            return cosine - self.subtractive
+        assert sine is not None
         shifted = cosine * math.cos(self.angular) - sine * math.sin(self.angular)
         if self.beyond_pi == "monotone":
             # sin(θ + m1) < 0 says θ + m1 > π, as both terms lie in [0, π].
@@ -123,6 +132,8 @@ class Margins:
         Taking :math:`1 - q` instead of :math:`q` keeps the limit q→1 exact; at α = 1 the result is
         1 everywhere, which is Eq. 15.
         """
+        if self.attenuation == 0.0:
+            return complement
         if self.attenuation == 1.0:
             # A NaN stays a NaN.
             return torch.ones_like(complement) + 0.0 * complement
