@@ -1,7 +1,7 @@
 """Checks of arguments; an error names the argument, its range and the value received."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,7 +199,7 @@ def require_indexes(indexes: Any, z: Tensor) -> Tensor | int:
     return indexes
 
 
-def number_of_views(ids: Sequence[int]) -> int:
+def number_of_views(ids: list[int]) -> int:
     """Return how often one list of distinct ids is repeated, 0 unless at least twice."""
     views = ids.count(ids[0])
     samples = ids[: len(ids) // views]

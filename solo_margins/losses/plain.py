@@ -163,9 +163,14 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
 
 def views(z: Tensor, number: int, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of so many views of distinct samples, each against all other rows."""
-    own = own_rows(batch_sizes(z, spec.gathers))
-    samples = torch.arange(own.start // number, own.stop // number, device=z.device)
-    return same_id(z, samples.repeat(number), spec)
+    sizes = batch_sizes(z, spec.gathers)
+    return same_id(z, sample_numbers(number, sizes, z.device), spec)
+
+
+def sample_numbers(views: int, sizes: list[int], device: torch.device) -> Tensor:
+    """Return ids of this rank's rows, which are so many views of distinct samples, by view."""
+    own = own_rows(sizes)
+    return torch.arange(own.start // views, own.stop // views, device=device).repeat(views)
 
 
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:

@@ -56,7 +56,9 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     )
 
 
-def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: ContrastSpec) -> RowTerms:
+def loss_terms(
+    positive: Tensor, negative: Tensor, counts: Counts | None, spec: ContrastSpec
+) -> RowTerms:
     r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
 
     .. math::
@@ -68,6 +70,7 @@ def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: Contras
     """
     if spec.tau_plus == 0.0:
         return info_nce(positive, negative, spec)
+    assert counts is not None
     positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
     # The lowest logit of a negative, as far as this dtype can hold it.
@@ -118,8 +121,12 @@ def contrastive_loss(
     compared = rows if columns is None else columns
     report_contrast(rows, compared, positives, spec)
     counted = positives.counted
-    number = counted.clamp_min(1) if isinstance(counted, Tensor) else max(counted, 1)
-    matrix = _Matrix(positives, spec, ranks / number, tile_size)
+    weight: float | Tensor
+    if isinstance(counted, Tensor):
+        weight = ranks / counted.clamp_min(1).to(rows.dtype)
+    else:
+        weight = ranks / max(counted, 1)
+    matrix = _Matrix(positives, spec, weight, tile_size)
     if columns is not None:
         return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
     is_known = isinstance(positives, Positives)
@@ -164,21 +171,6 @@ def _may_overflow(spec: ContrastSpec, highest: float) -> bool:
     return (3.0 + spec.margins.subtractive) / spec.temperature > highest
 
 
-def row_terms(
-    log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
-) -> RowTerms:
-    """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
-    terms = loss_terms(log_positives, log_negatives, counts, spec)
-    if isinstance(counts[0], int):  # every row has so many
-        return terms
-    alone = torch.isneginf(log_positives)
-    return RowTerms(
-        loss=terms.loss.masked_fill(alone, 0.0),
-        to_positives=terms.to_positives.masked_fill(alone, 0.0),
-        to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
-    )
-
-
 # --------------------------------------------------------------------------------- negatives
 
 
@@ -217,28 +209,54 @@ class _Matrix:
 
     def by_autograd(self, rows: Tensor, columns: Tensor | None = None) -> Tensor:
         """Return the loss in its plain form."""
-        masks = self.positives.as_masks(rows if columns is None else columns)
-        return plain.total_loss(rows, *masks, self.spec) * self.weight
+        compared = rows if columns is None else columns
+        compared, is_positive, is_negative = self.positives.as_masks(compared)
+        total = plain.total_loss(rows, compared, is_positive, is_negative, self.spec)
+        return total * self.weight
 
     def _weighted(self, gradient: Tensor | None) -> Tensor | None:
         """Return a gradient with the weight of a row in the mean."""
         return None if gradient is None else gradient.mul_(self.weight / self.spec.temperature)
 
+    def _scale(self, vectors: Tensor) -> float:
+        """Return s, the scale of the gradient by positives."""
+        return geometry.bounded_scale(self.spec.margins, vectors.dtype)
+
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
-        """Return, for each positive, the factor of its direction in the gradient."""
-        by_logit = -terms.to_positives.unsqueeze(1)
+        """Return, for each positive, the factor of its direction in minus the gradient over s."""
+        by_logit = terms.to_positives.unsqueeze(1)
         if side.logits.shape[1] > 1:  # a positive's share among those of its row
             # Of a row without a positive both log-sums are minus infinity.
             largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
             by_logit = by_logit * (side.logits - largest).exp()
         return geometry.positive_grad(side.cosine, side.sine, self.spec.margins, by_logit)
 
-    def _per_negative(self, to_negatives: Tensor, total: Tensor, count: Tensor | int) -> Tensor:
+    def _per_negative(self, to_negatives: Tensor, total: Tensor, columns: int) -> Tensor:
         """Return the factor from exponentials to gradients."""
         scaled = to_negatives / total
-        if isinstance(count, int) and count > 0:
+        if self.positives.each_row_has_negatives(columns):
             return scaled
-        return scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
+        return scaled.masked_fill_(total == 0, 0.0)
+
+    def _counts(self, part: slice, vectors: Tensor) -> Counts | None:
+        """Return the numbers of positives and negatives of some rows, if the loss needs them."""
+        if self.spec.tau_plus == 0.0 and self.spec.beta == 0.0:
+            return None
+        return self.positives.counts(vectors.shape[0], part, vectors.dtype)
+
+    def _row_terms(
+        self, log_positives: Tensor, log_negatives: Tensor, counts: Counts | None
+    ) -> RowTerms:
+        """Return the terms of rows from their log-sums; rows without a positive have none."""
+        terms = loss_terms(log_positives, log_negatives, counts, self.spec)
+        if self.positives.each_row_has_some:
+            return terms
+        alone = torch.isneginf(log_positives)
+        return RowTerms(
+            loss=terms.loss.masked_fill(alone, 0.0),
+            to_positives=terms.to_positives.masked_fill(alone, 0.0),
+            to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
+        )
 
     def _exponentials(self, vectors: Tensor, strip: slice, buffer: Tensor) -> Tensor:
         """Return the exponentials of a strip of the upper triangle, 0 where it has no negatives."""
@@ -283,13 +301,13 @@ class _Matrix:
         partners = self.positives.partners(vectors)
         angles = geometry.angles_between(vectors.unsqueeze(1), partners, spec.margins)
         side = positive_side(angles.cosine, angles.sine, self.positives.valid, spec)
-        counts = self.positives.counts(size, slice(0, size), vectors.dtype)
-        terms = row_terms(side.log_sum, total.log(), counts, spec)
+        counts = self._counts(slice(0, size), vectors)
+        terms = self._row_terms(side.log_sum, total.log(), counts)
         loss = terms.loss.sum() * self.weight
         if not needed[0]:
             return loss, [None]
 
-        per_negative = self._per_negative(terms.to_negatives, total, counts[1])
+        per_negative = self._per_negative(terms.to_negatives, total, size)
         gradient = torch.zeros_like(vectors)
         factors = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
@@ -305,7 +323,8 @@ class _Matrix:
         factor = self._positive_grad(side, terms)
         factor = factor + factor.reshape(-1)[self.positives.mirrored]
         for number in range(factor.shape[1]):
-            gradient.addcmul_(angles.direction[:, number], factor[:, number].unsqueeze(1))
+            one = factor[:, number].unsqueeze(1)
+            gradient.addcmul_(angles.direction[:, number], one, value=-self._scale(vectors))
         return loss, [self._weighted(gradient)]
 
     def square(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
@@ -336,13 +355,13 @@ class _Matrix:
             height = part.stop - part.start
             logits = buffer[: height * width].view(height, width)
             torch.mm(rows[part] / spec.temperature, columns.t(), out=logits)
-            counts = positives.counts(width, part, rows.dtype)
-            negatives = self._negatives(logits, part, counts[1])
-            terms = row_terms(side.log_sum[part], negatives.log_sum, counts, spec)
+            counts = self._counts(part, columns)
+            negatives = self._negatives(logits, part, counts)
+            terms = self._row_terms(side.log_sum[part], negatives.log_sum, counts)
             collected.append(terms)
             if not any(needed):
                 continue
-            by_logit, scale = self._by_negatives(negatives, terms, counts[1])
+            by_logit, scale = self._by_negatives(negatives, terms, width)
             if for_rows is not None:
                 torch.mm(by_logit, columns, out=for_rows[part]).mul_(scale)
             if for_columns is not None:
@@ -356,10 +375,11 @@ class _Matrix:
         for number in range(factors.shape[1]):
             factor = factors[:, number].unsqueeze(1)
             if for_rows is not None:
-                for_rows.addcmul_(angles.direction[:, number], factor)
+                direction = angles.direction[:, number]
+                for_rows.addcmul_(direction, factor, value=-self._scale(rows))
             if for_columns is not None and positives.vectors is None:
                 back = geometry.direction_back(rows, partners[:, number], angles, number)
-                for_columns.index_add_(0, positives.columns[:, number], back * factor)
+                positives.subtract_(for_columns, number, back * factor, self._scale(rows))
         return loss, [self._weighted(for_rows), self._weighted(for_columns)]
 
     def by_ids(self, rows: Tensor, columns: Tensor, needed: Sequence[bool]) -> LossAndGradients:
@@ -380,9 +400,9 @@ class _Matrix:
                 sine = (1.0 - cosine.square()).clamp_min_(0.0).sqrt_()
             is_positive = positives.is_positive(part)
             side = positive_side(cosine, sine, is_positive, spec)
-            counts = positives.counts(width, part, rows.dtype)
-            negatives = self._negatives(cosine / spec.temperature, part, counts[1])
-            terms = row_terms(side.log_sum, negatives.log_sum, counts, spec)
+            counts = self._counts(part, columns)
+            negatives = self._negatives(cosine / spec.temperature, part, counts)
+            terms = self._row_terms(side.log_sum, negatives.log_sum, counts)
             collected.append(terms)
             if not any(needed):
                 continue
@@ -390,8 +410,8 @@ class _Matrix:
             # At the angles 0 and π there is no direction to turn to.
             has_gradient = is_positive if sine is None else is_positive & (sine > 0.0)
             by_positive = by_positive.masked_fill_(~has_gradient, 0.0)
-            by_logit, scale = self._by_negatives(negatives, terms, counts[1])
-            by_logit = by_positive.addcmul_(by_logit, scale)
+            by_logit, scale = self._by_negatives(negatives, terms, width)
+            by_logit = by_logit.mul_(scale).sub_(by_positive, alpha=self._scale(rows))
             if for_rows is not None:
                 torch.mm(by_logit, columns, out=for_rows[part])
             if for_columns is not None:
@@ -400,26 +420,26 @@ class _Matrix:
         return loss, [self._weighted(for_rows), self._weighted(for_columns)]
 
     def _by_negatives(
-        self, negatives: NegativeSide, terms: RowTerms, count: Tensor | int
+        self, negatives: NegativeSide, terms: RowTerms, columns: int
     ) -> tuple[Tensor, Tensor]:
         """Return the gradient of a tile by the logits of negatives, up to a factor of each row."""
         hardness = self.spec.beta
         by_logit = negatives.exponentials
-        scale = self._per_negative(terms.to_negatives, negatives.total, count).unsqueeze(1)
+        scale = self._per_negative(terms.to_negatives, negatives.total, columns).unsqueeze(1)
         if negatives.flat is None or negatives.flat_total is None:
             return by_logit, scale
-        flat_scale = self._per_negative(terms.to_negatives, negatives.flat_total, count)
+        flat_scale = self._per_negative(terms.to_negatives, negatives.flat_total, columns)
         flat = negatives.flat.mul_(flat_scale.unsqueeze(1) * hardness)
         by_logit.mul_(scale * (1.0 + hardness)).sub_(flat)
         return by_logit, torch.ones_like(scale)
 
-    def _negatives(self, logits: Tensor, part: slice, count: Tensor | int) -> NegativeSide:
+    def _negatives(self, logits: Tensor, part: slice, counts: Counts | None) -> NegativeSide:
         """Return the exponentials of a tile of logits, in its memory, and their log-sum by row.
 
         Args:
             logits: cosines over τ.
             part: which rows they are.
-            count: number of each row's negatives.
+            counts: of positives and negatives, which hard negatives need.
         """
         hardness = self.spec.beta
         self.positives.exclude_(logits, part, -torch.inf)
@@ -432,13 +452,14 @@ class _Matrix:
             exponentials = logits.exp_()
             total = exponentials.sum(dim=1)
             return NegativeSide(exponentials, total, _shifted(total.log(), peak))
+        assert counts is not None
         # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
         flat = self.positives.exclude_(logits * hardness, part, -torch.inf).exp_()
         flat_total = flat.sum(dim=1)
         exponentials = logits.mul_(1.0 + hardness).exp_()
         total = exponentials.sum(dim=1)
         # log Σ e^z e^(βz) / mean(e^(βz)) from its two log-sums
-        number = torch.as_tensor(count, dtype=total.dtype, device=total.device)
+        number = torch.as_tensor(counts.negatives, dtype=total.dtype, device=total.device)
         weighted = _shifted(total.log() - flat_total.log() + number.log(), peak)
         log_sum = torch.where(number > 0, weighted, -torch.inf)
         return NegativeSide(exponentials, total, log_sum, flat, flat_total)

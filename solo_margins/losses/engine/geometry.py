@@ -1,5 +1,6 @@
 """What the engine's losses share: unit vectors and angles, tiles of rows, the autograd function."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -159,7 +160,7 @@ def positive_grad(
 ) -> Tensor:
     """Return the factor of each pair's direction in the gradient by its first vector.
 
-    That is the derivative by the cosine, scale and curvature applied.
+    That is the derivative by the cosine, curvature applied; the scale is left to the caller.
 
     Args:
         cosine: of the pairs.
@@ -167,16 +168,18 @@ def positive_grad(
         margins: the margins.
         by_similarity: the derivative of the loss by the similarity with margins of each pair.
     """
-    if sine is None:
-        return by_similarity * margins.positive_scale
-    factor = by_similarity * margins.angle_weight(torch.atan2(sine, cosine))
-    if margins.angular == 0.0:
-        return factor
-    # The direction has about the length of the sine: the quotient may grow as the angle goes to 0
-    # or π, the product is bounded.
-    info = torch.finfo(factor.dtype)
-    slope = margins.slope(cosine, sine)
-    factor = factor * slope / sine.clamp_min(info.eps**2)
-    # A bound far beyond any use that keeps sums of products finite.
-    limit = info.max**0.75
-    return factor.clamp(-limit, limit)
+    factor = by_similarity
+    if sine is not None and not math.isinf(margins.curvature):
+        factor = factor * margins.curve_of(torch.atan2(sine, cosine))
+    if sine is not None and margins.angular != 0.0:
+        # The direction has about the length of the sine: the quotient may grow as the angle goes
+        # to 0 or π, the product is bounded.
+        info = torch.finfo(sine.dtype)
+        smallest = max(info.eps**2, bounded_scale(margins, sine.dtype) / info.max**0.75)
+        factor = factor * margins.slope(cosine, sine) / sine.clamp_min(smallest)
+    return factor
+
+
+def bounded_scale(margins: Margins, dtype: torch.dtype) -> float:
+    """Return the scale of positives, up to a bound that keeps sums of products finite."""
+    return min(margins.positive_scale, torch.finfo(dtype).max ** 0.75)

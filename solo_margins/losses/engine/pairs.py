@@ -38,6 +38,7 @@ class _Pairs:
         loss = -self.margins.similarity(angles.cosine, angles.sine).mean()
         if not needed[0]:
             return loss, [None, None]
-        by_similarity = torch.full_like(angles.cosine, -1.0 / len(rows))
+        scale = geometry.bounded_scale(self.margins, rows.dtype)
+        by_similarity = torch.full_like(angles.cosine, -scale / len(rows))
         factor = geometry.positive_grad(angles.cosine, angles.sine, self.margins, by_similarity)
         return loss, [angles.direction * factor.unsqueeze(1), None]

@@ -1,11 +1,17 @@
 """Which columns of a similarity matrix are positives of which row, and which are left out."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Counts = tuple[Tensor | int, Tensor | int]
+
+class Counts(NamedTuple):
+    """The numbers of positives, at least 1, and of negatives of some rows."""
+
+    positives: Tensor | int
+    negatives: Tensor | int
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,9 @@ class Positives:
         mirrored: (N, P) position of the pair (column, row) in the flattened ``columns``, or None
             if rows and columns are different vectors.
         vectors: unit vectors, without gradient, that ``columns`` refers to if positives are not
-            columns of the matrix; None if they are.
+            columns of the matrix, one of each row; None if they are columns.
+        consecutive: the columns that are the rows' only positives, in their order, where they
+            are next to each other.
     """
 
     columns: Tensor
@@ -30,18 +38,39 @@ class Positives:
     counted: Tensor | int
     mirrored: Tensor | None = None
     vectors: Tensor | None = None
+    consecutive: slice | None = None
+
+    @property
+    def each_row_has_some(self) -> bool:
+        """Whether it is known that each row has a positive."""
+        return self.valid is None
+
+    def each_row_has_negatives(self, width: int) -> bool:
+        """Return whether it is known that each row has negatives among so many columns."""
+        return width > self.excluded.shape[1]
 
     def partners(self, columns: Tensor) -> Tensor:
         """Return the (N, P, D) vectors of each row's positives."""
-        return (columns if self.vectors is None else self.vectors)[self.columns]
+        if self.vectors is not None:
+            return self.vectors.unsqueeze(1)
+        if self.consecutive is not None:
+            return columns[self.consecutive].unsqueeze(1)
+        return columns[self.columns]
+
+    def subtract_(self, matrix: Tensor, number: int, vectors: Tensor, factor: float) -> None:
+        """Subtract vectors, by row, from the columns that are its positives of this number."""
+        if self.consecutive is not None:
+            matrix[self.consecutive].sub_(vectors, alpha=factor)
+        else:
+            matrix.index_add_(0, self.columns[:, number], vectors, alpha=-factor)
 
     def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
-        """Return the numbers of positives, at least 1, and of negatives of some rows."""
+        """Return how many of ``width`` columns are positives and negatives of some rows."""
         positives, excluded = self.columns.shape[1], self.excluded.shape[1]
         if self.valid is None:
-            return positives, width - excluded
+            return Counts(positives, width - excluded)
         found = self.valid[part].sum(dim=1).to(dtype)
-        return found.clamp_min(1.0), found.neg().add_(width - excluded + positives)
+        return Counts(found.clamp_min(1.0), found.neg().add_(width - excluded + positives))
 
     def exclude_(self, matrix: Tensor, part: slice, value: float) -> Tensor:
         """Write a value where a tile has no negatives, and return the tile."""
@@ -60,7 +89,7 @@ class Positives:
         return torch.cat([columns, own]), is_positive, is_negative.scatter(1, self.excluded, False)
 
     def of_first(self, rows: int) -> "Positives":
-        """Return the positives of the first rows."""
+        """Return the positives of the first rows, as masks need them."""
         valid = None if self.valid is None else self.valid[:rows]
         return replace(
             self, columns=self.columns[:rows], valid=valid, excluded=self.excluded[:rows]
@@ -84,11 +113,16 @@ class SameId:
     number: Tensor
     positives: Tensor
     counted: Tensor
+    each_row_has_some: bool = False
+
+    def each_row_has_negatives(self, width: int) -> bool:
+        """Return whether it is known that each row has negatives among so many columns."""
+        return False
 
     def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
-        """Return the numbers of positives, at least 1, and of negatives of some rows."""
+        """Return how many of ``width`` columns are positives and negatives of some rows."""
         positives = self.positives[part].to(dtype)
-        return positives.clamp_min(1.0), width - 1 - positives
+        return Counts(positives.clamp_min(1.0), width - 1 - positives)
 
     def exclude_(self, matrix: Tensor, part: slice, value: float) -> Tensor:
         """Write a value where a tile has no negatives, and return the tile."""
@@ -114,7 +148,7 @@ class SameId:
 def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positives:
     """Return the structure of query against key: each row's only positive is its own column."""
     columns = torch.arange(rows.start, rows.stop, device=device).unsqueeze(1)
-    return Positives(columns, None, columns, total)
+    return Positives(columns, None, columns, total, consecutive=rows)
 
 
 def paired_positives(partners: Tensor, total: int) -> Positives:
