@@ -47,9 +47,11 @@ def unit_vectors(x: Tensor) -> Tensor:
     infinite, so that a gradient scaler sees it.
     """
     wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
-    missing = wide.detach().norm(dim=1, keepdim=True) <= smallest_norm(x.dtype)
+    length = torch.linalg.vector_norm(wide.detach(), dim=1, keepdim=True)
+    missing = length <= smallest_norm(x.dtype)
     present = torch.where(missing, 1.0, wide)
-    return torch.where(missing, 0.0, present / present.square().sum(dim=1, keepdim=True).sqrt())
+    length = torch.linalg.vector_norm(present, dim=1, keepdim=True)
+    return torch.where(missing, 0.0, present / length)
 
 
 def directions(*embeddings: Tensor) -> list[Tensor]:

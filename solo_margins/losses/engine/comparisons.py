@@ -40,8 +40,8 @@ def views(z: Tensor, number: int, spec: ContrastSpec, tile_size: int | None = No
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives.
 
-    Angles of positives come from the matrix of cosines: in float32 those below 0.02° or within
-    0.02° of 180° are rounded, as by an arccos.
+    Angles of positives come from the matrix of cosines: in float32 those below 0.06° or within
+    0.06° of 180° are rounded.
     """
     (rows,) = unit_vectors(z)
     sizes = batch_sizes(rows, spec.gathers)

@@ -397,7 +397,9 @@ class _Matrix:
             cosine = rows[part] @ columns.t()
             sine = None
             if spec.margins.follow_angles:
-                sine = (1.0 - cosine.square()).clamp_min_(0.0).sqrt_()
+                # What rounding can make of an angle of 0 or π becomes exactly that.
+                smallest = 8 * torch.finfo(cosine.dtype).eps
+                sine = F.threshold(1.0 - cosine.square(), smallest, 0.0).sqrt_()
             is_positive = positives.is_positive(part)
             side = positive_side(cosine, sine, is_positive, spec)
             counts = self._counts(part, columns)
