@@ -5,9 +5,7 @@ from collections import Counter
 import lightning.pytorch as pl
 import pytest
 from launches import Launches
-from method_parents import PARENTS, needs
-
-from solo_margins.losses import Margins
+from method_parents import PARENTS
 
 pytestmark = pytest.mark.repository
 ALL_MARGINS = [
@@ -41,9 +39,19 @@ def waits_of_last_step(train, method, *settings):
 
 
 def test_a_step_waits_no_more_often_than_the_parents(train, any_method):
-    parent, _ = PARENTS[any_method]
-    settings = needs(any_method)
-    margins = list(ALL_MARGINS)
-    ours = waits_of_last_step(train, any_method, *settings, *margins)
-    print(any_method, ours, waits_of_last_step(train, parent, *settings))
+    parent, settings = PARENTS[any_method]
+    ours = waits_of_last_step(train, any_method, *settings, *ALL_MARGINS)
     assert ours - waits_of_last_step(train, parent, *settings) == Counter()
+
+
+def test_schedules_and_polarization_add_no_waits(train):
+    """A temperature that follows the positives stays on the device."""
+    ours = waits_of_last_step(
+        train,
+        "simclr_margin",
+        "method_kwargs.schedules.temperature.kind=alignment",
+        "method_kwargs.polarization.weight=1",
+        "method_kwargs.polarization.lower=0.1",
+        "method_kwargs.polarization.upper=0.5",
+    )
+    assert ours - waits_of_last_step(train, "simclr") == Counter()

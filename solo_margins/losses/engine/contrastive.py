@@ -74,8 +74,12 @@ def loss_terms(
     positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
     # The lowest logit of a negative, as far as this dtype can hold it.
-    lowest = torch.as_tensor(-1.0 / spec.temperature, dtype=positive.dtype)
-    lowest = lowest.clamp_min(-torch.finfo(positive.dtype).max / 4)
+    lowest: float | Tensor
+    smallest = -torch.finfo(positive.dtype).max / 4
+    if isinstance(spec.temperature, Tensor):
+        lowest = (-1.0 / spec.temperature).to(positive.dtype).clamp_min(smallest)
+    else:
+        lowest = max(-1.0 / spec.temperature, smallest)
     peak = torch.maximum(positive, negative).clamp_min(lowest)
     false = negatives * share / positives * (positive - peak).exp()
     every = (negative - peak).exp() / (1.0 - spec.tau_plus)
@@ -258,13 +262,20 @@ class _Matrix:
             to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
         )
 
+    def _write_logits(self, rows: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Write cosines over τ into ``out``."""
+        temperature = self.spec.temperature
+        if isinstance(temperature, Tensor) or 1.0 / temperature > torch.finfo(rows.dtype).max:
+            torch.mm(rows / temperature, columns.t(), out=out)
+        else:
+            torch.addmm(out, rows, columns.t(), beta=0, alpha=1.0 / temperature, out=out)
+
     def _exponentials(self, vectors: Tensor, strip: slice, buffer: Tensor) -> Tensor:
         """Return the exponentials of a strip of the upper triangle, 0 where it has no negatives."""
         height, width = strip.stop - strip.start, vectors.shape[0] - strip.start
         out = buffer[: height * width].view(height, width)
-        right = vectors[strip.start :].t()
-        sharpness = 1.0 / self.spec.temperature
-        torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
+        self._write_logits(vectors[strip], vectors[strip.start :], out)
+        out.exp_()
         excluded = self.positives.excluded[strip]
         if strip.start > 0:
             # Left of the triangle is not in this strip; excluding self twice is harmless.
@@ -354,7 +365,7 @@ class _Matrix:
         for part in tiles:
             height = part.stop - part.start
             logits = buffer[: height * width].view(height, width)
-            torch.mm(rows[part] / spec.temperature, columns.t(), out=logits)
+            self._write_logits(rows[part], columns, logits)
             counts = self._counts(part, columns)
             negatives = self._negatives(logits, part, counts)
             terms = self._row_terms(side.log_sum[part], negatives.log_sum, counts)
@@ -379,7 +390,7 @@ class _Matrix:
                 for_rows.addcmul_(direction, factor, value=-self._scale(rows))
             if for_columns is not None and positives.vectors is None:
                 back = geometry.direction_back(rows, partners[:, number], angles, number)
-                positives.subtract_(for_columns, number, back * factor, self._scale(rows))
+                positives.add_to_(for_columns, number, back, factor, -self._scale(rows))
         return loss, [self._weighted(for_rows), self._weighted(for_columns)]
 
     def by_ids(self, rows: Tensor, columns: Tensor, needed: Sequence[bool]) -> LossAndGradients:
@@ -389,7 +400,7 @@ class _Matrix:
         """
         positives, spec, width = self.positives, self.spec, columns.shape[0]
         # Several matrices of this size are alive at a time.
-        tiles = geometry.row_tiles(rows.shape[0], 8 * width, self.tile_size, rows.device)
+        tiles = geometry.row_tiles(rows.shape[0], 4 * width, self.tile_size, rows.device)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
         collected: list[RowTerms] = []

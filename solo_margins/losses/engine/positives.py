@@ -57,12 +57,14 @@ class Positives:
             return columns[self.consecutive].unsqueeze(1)
         return columns[self.columns]
 
-    def subtract_(self, matrix: Tensor, number: int, vectors: Tensor, factor: float) -> None:
-        """Subtract vectors, by row, from the columns that are its positives of this number."""
+    def add_to_(
+        self, matrix: Tensor, number: int, vectors: Tensor, factor: Tensor, scale: float
+    ) -> None:
+        """Add multiples of vectors, by row, to the columns that are its positives of a number."""
         if self.consecutive is not None:
-            matrix[self.consecutive].sub_(vectors, alpha=factor)
+            matrix[self.consecutive].addcmul_(vectors, factor, value=scale)
         else:
-            matrix.index_add_(0, self.columns[:, number], vectors, alpha=-factor)
+            matrix.index_add_(0, self.columns[:, number], vectors * factor, alpha=scale)
 
     def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
         """Return how many of ``width`` columns are positives and negatives of some rows."""
