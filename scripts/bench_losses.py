@@ -1,4 +1,4 @@
-"""Measure time and memory of the SimCLR loss, forward and backward, against its peers.
+"""Measure time, memory and launches of the SimCLR loss, forward and backward, against its peers.
 
 All contenders run in turn within one process, several times; the best time of each counts. The
 floor is what no exact loss can avoid: normalising, one matrix product forward and two backward.
@@ -6,27 +6,40 @@ Ours stays below three products where it uses that the similarity matrix is symm
 
     python scripts/bench_losses.py --output docs/benchmarks
 
-scripts/gpu_check.py measures some of the contenders on a GPU.
-The peers come with ``pip install ".[bench]"``; solo-learn's own loss is taken where its
-repository can be imported, otherwise its formula is written out.
+Contenders named "query-key" compute MoCo v3's loss of the same vectors, the first half against the
+second: torch's chunked cross-entropy cannot leave out the row itself, as SimCLR's loss does.
+Launches are the operators that are not views, counted in one step.
+
+    python scripts/bench_losses.py --device cuda
+
+measures on a GPU. The peers come with ``pip install ".[bench]"``; solo-learn's own SimCLR loss is
+taken where its repository can be imported, otherwise its formula is written out.
 """
 
 import argparse
 import csv
+import importlib.metadata
 import math
 import platform
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from launches import Launches
 from torch import Tensor
 
-from solo_margins.losses import Margins, engine, simclr_margin_loss_func
+from solo_margins.losses import (
+    Margins,
+    engine,
+    mocov3_margin_loss_func,
+    simclr_margin_loss_func,
+)
 from solo_margins.losses.margins import ContrastSpec
 
 DIMENSIONS = 128
@@ -40,6 +53,11 @@ Step = Callable[[Tensor], None]
 
 OURS = "ours, all margins"
 OFF = "ours, margins off"
+METRIC = "pytorch-metric-learning"
+METRIC_CHUNKED = "pytorch-metric-learning, in chunks"
+QUERY_KEY = "query-key: "
+# Chunks of the peers that work in chunks, of rows.
+CHUNK = 256
 # What all margins on may cost, as multiples of the named contender, by number of pairs.
 BARS = {
     "floor": {256: 1.8, 1024: 1.5, 2048: 1.25, 4096: 1.25},
@@ -108,6 +126,70 @@ def solo_learn_loss() -> tuple[str, Callable[[Tensor, Tensor, float], Tensor]]:
         return "its formula", formula
 
 
+def solo_learn_query_key(z: Tensor) -> Tensor:
+    """Return MoCo v3's loss of the first half of the rows against the second, by its formula."""
+    query, key = z.chunk(2)
+    logits = F.normalize(query, dim=1) @ F.normalize(key.detach(), dim=1).t() / TEMPERATURE
+    numbers = torch.arange(len(query), device=z.device)
+    return F.cross_entropy(logits, numbers) * (2 * TEMPERATURE)
+
+
+def torch_chunked(z: Tensor) -> Tensor:
+    """Return MoCo v3's loss by torch's own chunked cross-entropy."""
+    query, key = z.chunk(2)
+    loss = F.linear_cross_entropy(
+        F.normalize(query, dim=1) / TEMPERATURE,
+        F.normalize(key.detach(), dim=1),
+        torch.arange(len(query), device=z.device),
+        options=torch.nn.LinearCrossEntropyOptions(),
+    )
+    return loss * (2 * TEMPERATURE)
+
+
+def ours_query_key(margins: Margins) -> Step:
+    """Return a step of our loss of MoCo v3, the first half of the rows against the second."""
+
+    def loss(z: Tensor) -> Tensor:
+        query, key = z.chunk(2)
+        return mocov3_margin_loss_func(query, key.detach(), TEMPERATURE, margins)
+
+    return backward_of(loss)
+
+
+def metric_learning_steps() -> dict[str, Step]:
+    """Return the steps of pytorch-metric-learning, of which the second works in chunks."""
+    try:
+        from pytorch_metric_learning import losses
+    except ImportError:
+        return {}
+    loss = losses.NTXentLoss(temperature=TEMPERATURE)
+    steps = {METRIC: backward_of(lambda z: loss(z, view_ids(z)))}
+    if hasattr(losses, "anchor_batched_backward"):
+
+        def in_chunks(z: Tensor) -> None:
+            z.grad = None
+            losses.anchor_batched_backward(loss, z, view_ids(z), CHUNK)
+
+        steps[METRIC_CHUNKED] = in_chunks
+    return steps
+
+
+def report_missing() -> None:
+    """Print which peers are left out because they are not installed."""
+    if not hasattr(F, "linear_cross_entropy") or not hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        print(
+            f"torch {torch.__version__} has no chunked linear_cross_entropy (since 2.13): left out"
+        )
+    if find_spec("lightly") is None:
+        print('lightly is not installed: left out (pip install ".[bench]")')
+    steps = metric_learning_steps()
+    if not steps:
+        print("pytorch-metric-learning is not installed: left out")
+    elif METRIC_CHUNKED not in steps:
+        version = importlib.metadata.version("pytorch-metric-learning")
+        print(f"pytorch-metric-learning {version} has no anchor_batched_backward: left out")
+
+
 def backward_of(loss: Callable[[Tensor], Tensor]) -> Step:
     """Return a step that runs a loss forward and backward."""
 
@@ -122,42 +204,40 @@ def contenders(pairs: int, compiled: bool) -> dict[str, Step]:
     """Return every contender at this size by name."""
 
     def ours(margins: Margins) -> Step:
-        return backward_of(lambda z: simclr_margin_loss_func(z, view_ids(z), TEMPERATURE, margins))
+        return backward_of(lambda z: simclr_margin_loss_func(z, 2, TEMPERATURE, margins))
+
+    spec = ContrastSpec(TEMPERATURE, ALL_MARGINS)
 
     def in_tiles(tile_size: int) -> Step:
-        spec = ContrastSpec(TEMPERATURE, ALL_MARGINS)
-        return backward_of(lambda z: engine.same_id(z, view_ids(z), spec, tile_size))
+        return backward_of(lambda z: engine.views(z, 2, spec, tile_size))
 
     _, hosts = solo_learn_loss()
     found: dict[str, Step] = {
         "floor": floor,
         OURS: ours(ALL_MARGINS),
         OFF: ours(Margins()),
+        "ours, by ids on the device": backward_of(lambda z: engine.same_id(z, view_ids(z), spec)),
         "ours, full matrix": in_tiles(2 * pairs),
         "ours, tiles of 256": in_tiles(256),
         "solo-learn": backward_of(lambda z: hosts(z, view_ids(z), TEMPERATURE)),
         "arccos form": backward_of(arccos_form),
+        QUERY_KEY + OURS: ours_query_key(ALL_MARGINS),
+        QUERY_KEY + OFF: ours_query_key(Margins()),
+        QUERY_KEY + "solo-learn": backward_of(solo_learn_query_key),
     }
+    if hasattr(F, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        found[QUERY_KEY + "torch, chunked"] = backward_of(torch_chunked)
     if compiled:
-        loss = torch.compile(
-            lambda z: simclr_margin_loss_func(z, view_ids(z), TEMPERATURE, ALL_MARGINS)
-        )
+        loss = torch.compile(lambda z: simclr_margin_loss_func(z, 2, TEMPERATURE, ALL_MARGINS))
         found["ours, torch.compile"] = backward_of(loss)
-    try:
+    if find_spec("lightly") is not None:
         from lightly.loss import NTXentLoss
 
         lightly = NTXentLoss(temperature=TEMPERATURE)
         found["lightly"] = backward_of(lambda z: lightly(*z.chunk(2)))
-    except ImportError:
-        print('lightly is not installed: left out (pip install ".[bench]")')
-    if pairs == 256:  # at 1024 pairs it wants 34 GB
-        try:
-            from pytorch_metric_learning.losses import NTXentLoss as MetricLoss
-
-            metric = MetricLoss(temperature=TEMPERATURE)
-            found["pytorch-metric-learning"] = backward_of(lambda z: metric(z, view_ids(z)))
-        except ImportError:
-            print("pytorch-metric-learning is not installed: left out")
+    for name, step in metric_learning_steps().items():
+        if name == METRIC_CHUNKED or pairs <= 256:  # whole, it wants 34 GB at 1024 pairs
+            found[name] = step
     return found
 
 
@@ -170,11 +250,7 @@ def embeddings(pairs: int, device: str = "cpu") -> Tensor:
 
 
 def measure(
-    pairs: int,
-    seconds_each: float,
-    compiled: bool,
-    device: str = "cpu",
-    names: Collection[str] | None = None,
+    pairs: int, seconds_each: float, compiled: bool, device: str = "cpu"
 ) -> dict[str, float]:
     """Return the best time of every contender in seconds, all run in turn.
 
@@ -183,14 +259,12 @@ def measure(
         seconds_each: after which a contender is not repeated any more.
         compiled: whether there is one by ``torch.compile``.
         device: ``"cpu"`` or ``"cuda"``; there the time of one that does not fit is infinite.
-        names: of the contenders; all by default.
     """
     z = embeddings(pairs, device)
-    found = contenders(pairs, compiled)
-    steps = {name: found[name] for name in (names or found)}
+    steps = contenders(pairs, compiled)
     best = dict.fromkeys(steps, math.inf)
     spent = dict.fromkeys(steps, 0.0)
-    for name in best:
+    for name in best:  # the first run warms up
         try:
             steps[name](z)
         except torch.cuda.OutOfMemoryError:
@@ -213,6 +287,26 @@ def measure(
             best[name] = min(best[name], seconds)
             spent[name] += seconds
     return best
+
+
+def launches(pairs: int, device: str) -> dict[str, Launches]:
+    """Return what one step of each contender launches; compiled code cannot be counted."""
+    z = embeddings(pairs, device)
+    counts: dict[str, Launches] = {}
+    for name, step in contenders(pairs, compiled=False).items():
+        z.grad = None
+        with Launches() as counted:
+            step(z)
+        counts[name] = counted
+    return counts
+
+
+def report_launches(pairs: int, device: str) -> None:
+    """Print how many operators each contender launches and how often it waits for the device."""
+    print(f"\nLaunches of one step, {pairs} pairs:")
+    for name, counted in launches(pairs, device).items():
+        operators, waits = counted.operators.total(), counted.waits.total()
+        print(f"  {name:34s} {operators:6d} operators {waits:4d} waits")
 
 
 def peak_gpu_memory(kind: str, pairs: int) -> float:
@@ -258,6 +352,13 @@ def process_status(field: str) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith(field)))
 
 
+def report_gpu_memory(pairs: int) -> None:
+    """Print the peak memory of every contender on the GPU."""
+    print(f"\nMemory of one step above the start, {pairs} pairs:")
+    for name in contenders(pairs, compiled=False):
+        print(f"  {name:34s} {peak_gpu_memory(name, pairs):8.0f} MiB")
+
+
 def report_memory() -> None:
     """Print peak memory and the time of large batches against the bars."""
     print("\nMemory of one step above the start, in a process of its own:")
@@ -286,7 +387,7 @@ def print_table(threads: int, pairs: int, best: dict[str, float]) -> None:
             ratio = best[OURS] / seconds
             verdict = "ok" if ratio <= bar else "MISSED"
             note = f"ours / this = {ratio:5.2f} (bar {bar:4.2f}) {verdict}"
-        print(f"  {name:26s} {seconds * 1e3:10.2f} ms {seconds / best['floor']:7.2f}x  {note}")
+        print(f"  {name:34s} {seconds * 1e3:10.2f} ms {seconds / best['floor']:7.2f}x  {note}")
 
 
 def write_plot(rows: list[dict[str, str]], path: Path) -> None:
@@ -301,6 +402,8 @@ def write_plot(rows: list[dict[str, str]], path: Path) -> None:
     for axis, count in zip([axes] if len(threads) == 1 else axes, threads, strict=True):
         chosen = [row for row in rows if row["threads"] == count]
         for name in dict.fromkeys(row["contender"] for row in chosen):
+            if name.startswith(QUERY_KEY):  # another loss
+                continue
             points = [
                 (int(row["pairs"]), float(row["times_floor"]))
                 for row in chosen
@@ -323,7 +426,7 @@ def write_plot(rows: list[dict[str, str]], path: Path) -> None:
         loc="center left",
         bbox_to_anchor=(1.0, 0.5),
     )
-    figure.suptitle(f"SimCLR loss, D = {DIMENSIONS}, float32, CPU")
+    figure.suptitle(f"SimCLR loss, D = {DIMENSIONS}, float32")
     figure.tight_layout()
     figure.savefig(path, dpi=120, bbox_inches="tight")
 
@@ -332,11 +435,13 @@ def main() -> None:
     """Run the benchmark and write its table, CSV and plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, nargs="+", default=list(PAIRS))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=SECONDS_EACH, help="for each contender")
     parser.add_argument("--output", type=Path, default=Path("outputs/bench_losses"))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-memory", action="store_true", help="leave the memory part out")
+    parser.add_argument("--only-launches", action="store_true", help="count, but do not measure")
     parser.add_argument("--one-step", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one_step:
@@ -345,11 +450,16 @@ def main() -> None:
 
     how, _ = solo_learn_loss()
     print(f"torch {torch.__version__}, {platform.machine()}, solo-learn: {how}")
+    report_missing()
+    device = arguments.device
+    report_launches(min(arguments.pairs), device)
+    if arguments.only_launches:
+        return
     rows: list[dict[str, str]] = []
     for threads in arguments.threads:
         torch.set_num_threads(threads)
         for pairs in arguments.pairs:
-            best = measure(pairs, arguments.seconds, compiled=not arguments.no_compile)
+            best = measure(pairs, arguments.seconds, not arguments.no_compile, device)
             print_table(threads, pairs, best)
             rows += [
                 {
@@ -361,8 +471,10 @@ def main() -> None:
                 }
                 for name, seconds in best.items()
             ]
-    if not arguments.no_memory:
+    if not arguments.no_memory and device == "cpu":
         report_memory()
+    elif not arguments.no_memory:
+        report_gpu_memory(max(arguments.pairs))
     arguments.output.mkdir(parents=True, exist_ok=True)
     with (arguments.output / "losses.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))

@@ -37,7 +37,7 @@ from solo_margins.lens.records import Histogram, Observation
 from solo_margins.losses import Margins
 from solo_margins.losses.capture import Captured, CapturedContrast, CapturedPairs
 from solo_margins.losses.engine.geometry import unit_vectors
-from solo_margins.losses.engine.positives import diagonal_positives
+from solo_margins.losses.engine.positives import Positives, SameId, diagonal_positives
 from solo_margins.losses.margins import ContrastSpec
 from solo_margins.losses.plain import row_losses
 
@@ -146,13 +146,13 @@ def row_measures(captured: Captured, max_rows: int) -> dict[str, Tensor]:
     if isinstance(captured, CapturedPairs):
         # There are no negatives; the angles of the other pairs are shown in their place.
         columns, spec = captured.targets, ContrastSpec(1.0, captured.margins, negatives_weight=0.0)
-        positives = diagonal_positives(slice(0, len(columns)), len(columns), columns.device)
+        positives: Positives | SameId = diagonal_positives(
+            slice(0, len(columns)), len(columns), columns.device
+        )
     else:
         columns, spec, positives = captured.columns, captured.spec, captured.positives
     rows = captured.rows[: max(1, min(max_rows, MOST_PAIRS // len(columns)))]
-    by_row = {name: getattr(positives, name) for name in ("columns", "valid", "excluded")}
-    first: Any = {name: part[: len(rows)] for name, part in by_row.items() if part is not None}
-    columns, is_positive, is_negative = replace(positives, **first).as_masks(columns)
+    columns, is_positive, is_negative = positives.of_first(len(rows)).as_masks(columns)
     has_positive = is_positive.any(dim=1)
     is_negative &= has_positive.unsqueeze(1)
 

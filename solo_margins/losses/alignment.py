@@ -12,12 +12,12 @@ from solo_margins.losses.checks import (
     POSITIVE,
     UP_TO_ONE,
     require_embeddings,
-    require_integers,
+    require_indexes,
     require_number,
     require_same_shape,
 )
 from solo_margins.losses.gather import batch_sizes, gather, own_rows, sum_over_ranks
-from solo_margins.losses.plain import directions
+from solo_margins.losses.plain import directions, sample_numbers
 
 
 @torch.no_grad()
@@ -69,14 +69,15 @@ def aligned_temperature(
 
 @torch.no_grad()
 def aligned_temperature_by_indexes(
-    z: Tensor, indexes: Tensor, base: float, factor: float = 0.5, reference: float = 0.0
+    z: Tensor, indexes: Tensor | int, base: float, factor: float = 0.5, reference: float = 0.0
 ) -> Tensor:
     """Return :func:`aligned_temperature` for positives as in :func:`simclr_margin_loss_func`.
 
     Args:
         z: (views·N, D) projected features of all views. Any floating dtype.
-        indexes: (views·N,) integer id of the sample (or class) that each row belongs to. All rows
-            with the same id, in all processes, are positives of each other.
+        indexes: (views·N,) integer id of the sample (or class) that each row belongs to, or the
+            number of views. All rows with the same id, in all processes, are positives of each
+            other.
         base: :math:`\\tau_0` > 0.
         factor: :math:`a` in [0, 1].
         reference: :math:`A_0` in [0, 1].
@@ -94,17 +95,22 @@ def aligned_temperature_by_indexes(
     """
     _check(base, factor, reference)
     require_embeddings("z", z)
-    require_integers("indexes", "id", indexes, z)
+    indexes = require_indexes(indexes, z)
     (own,) = directions(z)
     sizes = batch_sizes(own)
+    if isinstance(indexes, int):
+        indexes = sample_numbers(indexes, sizes, z.device)
     rows, ids = gather(own, sizes), gather(indexes, sizes)
-    _, group, group_sizes = torch.unique(ids, return_inverse=True, return_counts=True)
+    ordered = ids.sort().values
+    # A group is known by where it begins among the ordered ids.
+    group = torch.searchsorted(ordered, ids)
+    group_sizes = torch.searchsorted(ordered, ids, right=True) - group
     # The cosines of a row with all rows of its group are one product with the group's sum.
-    sums = rows.new_zeros(len(group_sizes), rows.shape[1]).index_add_(0, group, rows)
-    own_group = group[own_rows(sizes)]
-    cosines_with_group = (own * sums[own_group]).sum()
+    sums = torch.zeros_like(rows).index_add_(0, group, rows)
+    own_part = own_rows(sizes)
+    cosines_with_group = (own * sums[group[own_part]]).sum()
     cosines_with_itself = own.square().sum()
-    positives = (group_sizes[own_group] - 1).sum()
+    positives = (group_sizes[own_part] - 1).sum()
     total = cosines_with_group - cosines_with_itself
     return _temperature(total, positives, base, factor, reference)
 

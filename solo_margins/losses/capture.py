@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from solo_margins.losses.engine.positives import Positives
+from solo_margins.losses.engine.positives import Positives, SameId
 from solo_margins.losses.margins import ContrastSpec, Margins
 
 
@@ -22,7 +22,7 @@ class CapturedContrast:
 
     rows: Tensor
     columns: Tensor
-    positives: Positives
+    positives: Positives | SameId
     spec: ContrastSpec
 
 
@@ -55,7 +55,7 @@ def capture() -> Iterator[list[Captured]]:
 
 
 def report_contrast(
-    rows: Tensor, columns: Tensor, positives: Positives, spec: ContrastSpec
+    rows: Tensor, columns: Tensor, positives: Positives | SameId, spec: ContrastSpec
 ) -> None:
     """Pass rows, columns and which of them are positives to every open block."""
     for block in _open_blocks.get():

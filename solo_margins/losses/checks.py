@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from solo_margins.losses.gather import is_alone
+
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -28,6 +30,11 @@ def is_transforming() -> bool:
 def is_traced() -> bool:
     """Return whether torch traces what is computed, where only shapes of tensors can be checked."""
     return is_compiling() or is_transforming()
+
+
+def is_readable(value: Tensor) -> bool:
+    """Return whether numbers can be read without waiting for a device, nor being traced."""
+    return value.device.type == "cpu" and not is_traced()
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,9 @@ def require_temperature(value: Any) -> float | Tensor:
             f"temperature must be {POSITIVE.described}; a tensor must be one of no dimensions that "
             f"requires no gradient, got {_described(value)}"
         )
-    if is_traced():
+    if not is_readable(value):
         return value
-    return require_number("temperature", value.item(), POSITIVE)
+    return require_number("temperature", value.tolist(), POSITIVE)
 
 
 def require_choice(name: str, value: Any, choices: Collection[str]) -> str:
@@ -158,12 +165,44 @@ def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
 def require_assignments(assignments: Any, z: Tensor, prototypes: Tensor) -> None:
     """Raise ``ValueError`` unless ``assignments`` holds a prototype's number or -1 for each row."""
     require_integers("assignments", "prototype", assignments, z)
-    if is_traced():
+    if not is_readable(assignments):
+        # Indexing finds those that are too large, on the device.
         return
-    smallest, largest = (int(number) for number in torch.aminmax(assignments))
+    numbers = assignments.tolist()
+    smallest, largest = min(numbers), max(numbers)
     if smallest < -1 or largest >= prototypes.shape[0]:
         wrong = smallest if smallest < -1 else largest
         raise ValueError(
             f"assignments must be integers in [0, {prototypes.shape[0] - 1}], "
             f"or -1 for a row to leave out, got {wrong}"
         )
+
+
+def require_indexes(indexes: Any, z: Tensor) -> Tensor | int:
+    """Return ids of the rows of ``z``, or a number of views of distinct samples.
+
+    Ids that can be read and are those of several views are returned as the number of views.
+
+    Raises:
+        ValueError: they are neither an integer for each row nor a number that divides the rows.
+    """
+    if isinstance(indexes, int) and not isinstance(indexes, bool):
+        if indexes < 2 or len(z) % indexes:
+            raise ValueError(
+                f"indexes must be ids, or a number of views >= 2 that divides the {len(z)} rows "
+                f"of z, got {indexes}"
+            )
+        return indexes
+    require_integers("indexes", "id", indexes, z)
+    if is_readable(indexes) and is_alone():
+        return number_of_views(indexes.tolist()) or indexes
+    return indexes
+
+
+def number_of_views(ids: list[int]) -> int:
+    """Return how often one list of distinct ids is repeated, 0 unless at least twice."""
+    views = ids.count(ids[0])
+    samples = ids[: len(ids) // views]
+    if views < 2 or len(set(samples)) < len(samples) or ids != samples * views:
+        return 0
+    return views

@@ -29,6 +29,14 @@ def query_key(
         return engine.query_key(query, key, spec, with_gradient)
 
 
+def views(z: Tensor, number: int, spec: ContrastSpec) -> Tensor:
+    """Return the mean loss of so many views of distinct samples, each against all other rows."""
+    if is_traced():
+        return plain.views(z, number, spec)
+    with _full_precision(z):
+        return engine.views(z, number, spec)
+
+
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
     if is_traced():

@@ -96,17 +96,31 @@ class Margins:
         """Whether these margins leave value and gradient of a loss as they are without margins."""
         return all(getattr(self, name) == getattr(Margins, name) for name in RANGES)
 
-    def similarity(self, cosine: Tensor, sine: Tensor) -> Tensor:
+    @property
+    def follow_angles(self) -> bool:
+        """Whether they depend on the angles of positives, and not on their cosines alone."""
+        return self.angular != 0.0 or not math.isinf(self.curvature)
+
+    def similarity(self, cosine: Tensor, sine: Tensor | None) -> Tensor:
         r"""Return :math:`\cos(\theta + m_1) - m_2`, the similarity of positives with margins.
 
-        Angles come in as cosine and sine, so that nothing is lost near 0 and π.
+        Angles come in as cosine and sine, so that nothing is lost near 0 and π. Without an angular
+        margin the sine may be None.
         """
-        shifted = cosine * math.cos(self.angular) - sine * math.sin(self.angular)
+        shifted = cosine
+        if self.angular != 0.0:
+            assert sine is not None
+            shifted = self._shifted_cosine(cosine, sine)
+        return shifted - self.subtractive if self.subtractive != 0.0 else shifted
+
+    def _shifted_cosine(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        r"""Return :math:`\cos(\theta + m_1)`, continued beyond π as the settings say."""
+        shifted = torch.sub(cosine * math.cos(self.angular), sine, alpha=math.sin(self.angular))
         if self.beyond_pi == "monotone":
             # sin(θ + m1) < 0 says θ + m1 > π, as both terms lie in [0, π].
             beyond = self._shifted_sine(cosine, sine) < 0.0
             shifted = torch.where(beyond, -2.0 - shifted, shifted)
-        return shifted - self.subtractive
+        return shifted
 
     def slope(self, cosine: Tensor, sine: Tensor) -> Tensor:
         r"""Return :math:`\sin(\theta + m_1)`, minus the slope of ``similarity`` over the angle."""
@@ -116,15 +130,19 @@ class Margins:
 
     def angle_weight(self, angle: Tensor) -> Tensor:
         r"""Return :math:`s \cdot \mathrm{curve}(\theta)` for angles in [0, π]."""
+        return self.curve_of(angle) * self.positive_scale
+
+    def curve_of(self, angle: Tensor) -> Tensor:
+        r"""Return :math:`\mathrm{curve}(\theta)` for angles in [0, π]."""
         if math.isinf(self.curvature):
-            return torch.full_like(angle, self.positive_scale)
+            return torch.ones_like(angle)
         # π in float32 is a little more than π.
         share = (angle / math.pi).clamp(max=1.0)
         curve = 1.0 - (share if self.curve == "root" else share.pow_(self.curvature))
         if self.curve != "power":
             # 1 / c overflows for the smallest c; the largest float has the same limit.
             curve.pow_(min(1.0 / self.curvature, 1e300))
-        return curve.mul_(self.positive_scale)
+        return curve
 
     def attenuated(self, complement: Tensor) -> Tensor:
         r"""Return :math:`(1 - q)/(1 - \alpha q)` where ``complement`` is :math:`1 - q`.
@@ -132,6 +150,8 @@ class Margins:
         Taking :math:`1 - q` instead of :math:`q` keeps the limit q→1 exact; at α = 1 the result is
         1 everywhere, which is Eq. 15.
         """
+        if self.attenuation == 0.0:
+            return complement
         if self.attenuation == 1.0:
             # A NaN stays a NaN.
             return torch.ones_like(complement) + 0.0 * complement
@@ -143,7 +163,7 @@ class Margins:
         return 1.0 / remainder.clamp_min(torch.finfo(complement.dtype).eps)
 
     def _shifted_sine(self, cosine: Tensor, sine: Tensor) -> Tensor:
-        return sine * math.cos(self.angular) + cosine * math.sin(self.angular)
+        return torch.add(sine * math.cos(self.angular), cosine, alpha=math.sin(self.angular))
 
 
 FIELDS = tuple(setting.name for setting in fields(Margins))

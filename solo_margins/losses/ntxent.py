@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from solo_margins.losses import forms
 from solo_margins.losses.checks import require_flag, require_same_shape, require_width
-from solo_margins.losses.gather import batch_sizes, gather, own_rows
+from solo_margins.losses.gather import batch_sizes, gather
 from solo_margins.losses.margins import ContrastSpec, Margins
 
 
@@ -65,16 +65,14 @@ class MarginNTXentLoss(nn.Module):
         """Return the loss of two (N, D) batches; row i of one and of the other are positives."""
         require_same_shape("z0", z0, "z1", z1)
         spec = ContrastSpec(self.temperature, self.margins, gathers=self.gather_distributed)
-        sizes = batch_sizes(z0, spec.gathers)
         if self.bank is not None:
             require_width("the memory bank", self.bank, "KD", "z0", z0)
             loss = forms.queue(z0, z1, self.bank.t(), spec)
             if z0.requires_grad:
+                sizes = batch_sizes(z1, spec.gathers)
                 self._remember(gather(z1.detach(), sizes))
             return loss
-        own = own_rows(sizes)
-        ids = torch.arange(own.start, own.stop, device=z0.device).repeat(2)
-        return forms.same_id(torch.cat([z0, z1]), ids, spec)
+        return forms.views(torch.cat([z0, z1]), 2, spec)
 
     @torch.no_grad()
     def _remember(self, keys: Tensor) -> None:

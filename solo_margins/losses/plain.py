@@ -27,31 +27,31 @@ from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def smallest_norm(dtype: torch.dtype) -> float:
-    """Return the norm below which a vector of this dtype has no direction.
+    """Return the norm up to which a vector of this dtype has no direction.
 
     The gradient of a vector is inversely proportional to its norm. In float64, float32 and bfloat16
     it stays far below the largest number down to this norm; in float16 it may become infinite.
     """
     if dtype == torch.float64:
-        return 1e-300
+        return 1e-153  # its square is just a normal number
     if dtype == torch.float16:
-        return torch.finfo(dtype).tiny
+        return 0.999 * torch.finfo(dtype).tiny
     return 1e-12
 
 
 def unit_vectors(x: Tensor) -> Tensor:
     """Return the rows of ``x`` at length one, in float64 for float64 and in float32 otherwise.
 
-    A row shorter than ``smallest_norm`` has no direction: it becomes zero and so does its gradient.
-    A gradient that leaves the range of float16 becomes infinite, so that a gradient scaler sees it.
+    A row up to ``smallest_norm`` has no direction: it becomes zero and so does its gradient, as do
+    those of a row whose squares overflow. A gradient that leaves the range of float16 becomes
+    infinite, so that a gradient scaler sees it.
     """
     wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
-    # A direction does not depend on this factor, which keeps squares in range.
-    largest = wide.detach().abs().amax(dim=1, keepdim=True)
-    scaled = wide / largest.clamp_min(torch.finfo(wide.dtype).tiny)
-    missing = scaled.detach().norm(dim=1, keepdim=True) * largest < smallest_norm(x.dtype)
-    scaled = torch.where(missing, 1.0, scaled)
-    return torch.where(missing, 0.0, scaled / scaled.square().sum(dim=1, keepdim=True).sqrt())
+    length = torch.linalg.vector_norm(wide.detach(), dim=1, keepdim=True)
+    missing = length <= smallest_norm(x.dtype)
+    present = torch.where(missing, 1.0, wide)
+    length = torch.linalg.vector_norm(present, dim=1, keepdim=True)
+    return torch.where(missing, 0.0, present / length)
 
 
 def directions(*embeddings: Tensor) -> list[Tensor]:
@@ -161,6 +161,18 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     own = own_rows(sizes)
     total = total_loss(rows, columns, is_positive[own], ~same[own], spec)
     return total * len(sizes) / is_positive.any(dim=1).sum().clamp_min(1)
+
+
+def views(z: Tensor, number: int, spec: ContrastSpec) -> Tensor:
+    """Return the mean loss of so many views of distinct samples, each against all other rows."""
+    sizes = batch_sizes(z, spec.gathers)
+    return same_id(z, sample_numbers(number, sizes, z.device), spec)
+
+
+def sample_numbers(views: int, sizes: list[int], device: torch.device) -> Tensor:
+    """Return ids of this rank's rows, which are so many views of distinct samples, by view."""
+    own = own_rows(sizes)
+    return torch.arange(own.start // views, own.stop // views, device=device).repeat(views)
 
 
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:

@@ -12,14 +12,14 @@ References:
 
 from torch import Tensor
 
-from solo_margins.losses.checks import require_embeddings, require_integers
-from solo_margins.losses.forms import same_id
+from solo_margins.losses.checks import require_embeddings, require_indexes
+from solo_margins.losses.forms import same_id, views
 from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 def simclr_margin_loss_func(
     z: Tensor,
-    indexes: Tensor,
+    indexes: Tensor | int,
     temperature: float | Tensor = 0.1,
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
@@ -41,7 +41,9 @@ def simclr_margin_loss_func(
     Args:
         z: (views·N, D) projected features of all views. Any floating dtype. In several processes
             they are gathered with gradient.
-        indexes: (views·N,) integer id of the sample (or class) that each row belongs to.
+        indexes: (views·N,) integer id of the sample (or class) that each row belongs to, or the
+            number of views of distinct samples, view after view. The number needs no look at ids,
+            which on a GPU the loss does not take: it is faster there and exact at any angle.
         temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
@@ -66,13 +68,15 @@ def simclr_margin_loss_func(
     """
     spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
     require_embeddings("z", z)
-    require_integers("indexes", "id", indexes, z)
+    indexes = require_indexes(indexes, z)
+    if isinstance(indexes, int):
+        return views(z, indexes, spec)
     return same_id(z, indexes, spec)
 
 
 def simclr_debiased_loss_func(
     z: Tensor,
-    indexes: Tensor,
+    indexes: Tensor | int,
     temperature: float | Tensor = 0.5,
     tau_plus: float = 0.1,
     margins: Margins = Margins(),
@@ -90,7 +94,8 @@ def simclr_debiased_loss_func(
 
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
-        indexes: (views·N,) integer id of the sample that each row belongs to.
+        indexes: (views·N,) integer id of the sample that each row belongs to, or the number of
+            views; see :func:`simclr_margin_loss_func`.
         temperature: τ > 0, a number or a tensor of one number without gradient.
         tau_plus: the assumed share of false negatives, in [0, 1).
         margins: the margins; see :class:`Margins`.
@@ -113,7 +118,7 @@ def simclr_debiased_loss_func(
 
 def simclr_hard_negative_loss_func(
     z: Tensor,
-    indexes: Tensor,
+    indexes: Tensor | int,
     temperature: float | Tensor = 0.5,
     tau_plus: float = 0.1,
     beta: float = 1.0,
@@ -131,7 +136,8 @@ def simclr_hard_negative_loss_func(
 
     Args:
         z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
-        indexes: (views·N,) integer id of the sample that each row belongs to.
+        indexes: (views·N,) integer id of the sample that each row belongs to, or the number of
+            views; see :func:`simclr_margin_loss_func`.
         temperature: τ > 0, a number or a tensor of one number without gradient.
         tau_plus: the assumed share of false negatives, in [0, 1).
         beta: how strongly hard negatives are preferred, >= 0.

@@ -171,7 +171,7 @@ class MarginMethod(CorrectedMethod):
             )
         return self.temperature
 
-    def temperature_by_indexes(self, z: Tensor, indexes: Tensor) -> float | Tensor:
+    def temperature_by_indexes(self, z: Tensor, indexes: Tensor | int) -> float | Tensor:
         """Return the temperature of a loss whose positives are the rows with the same index."""
         alignment = self.margin_settings.alignment
         if alignment is not None:

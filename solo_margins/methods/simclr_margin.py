@@ -53,8 +53,13 @@ class SimCLRMargin(MarginMethod, SimCLR):
             last.bias.requires_grad_(False)
             self.projector.add_module("last_batch_norm", last)
 
-    def nce_loss(self, z: Tensor, indexes: Tensor) -> Tensor:
-        """Return the contrastive loss of all views with the settings of this step."""
+    def nce_loss(self, z: Tensor, indexes: Tensor | int) -> Tensor:
+        """Return the contrastive loss of all views with the settings of this step.
+
+        Args:
+            z: (views·N, D) projections of all views.
+            indexes: ids of the images, or the number of views.
+        """
         temperature = self.temperature_by_indexes(z, indexes)
         return simclr_margin_loss_func(
             z, indexes, temperature, self.margins, **self.negatives.weights
@@ -63,6 +68,7 @@ class SimCLRMargin(MarginMethod, SimCLR):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         out = BaseMethod.training_step(self, batch, batch_idx)
-        loss = self.nce_loss(torch.cat(out["z"]), batch[0].repeat(self.num_crops))
+        # No image is in a batch twice: their indexes need not be compared on the device.
+        loss = self.nce_loss(torch.cat(out["z"]), self.num_crops)
         self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

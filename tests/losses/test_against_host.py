@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from host_losses import host_loss
 
 from solo_margins.losses import (
     byol_curv_loss_func,
@@ -20,23 +21,6 @@ from solo_margins.losses import (
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 IDS = torch.arange(4).repeat(2)
 CLUSTERS = torch.tensor([3, 0, -1, 4, 3, 1, -1, 2])
-
-
-def host_loss(name, function):
-    """Return a loss of the host from its file alone, or skip the test.
-
-    The package of the registry's form does not import on today's stack; its losses need only torch.
-    """
-    host = importlib.util.find_spec("solo")
-    if host is None:
-        pytest.skip("needs solo-learn")
-    path = Path(host.origin).parent / f"losses/{name}.py"
-    if not path.exists():
-        pytest.skip(f"this form of solo-learn has no {name} loss")
-    spec = importlib.util.spec_from_file_location(f"host_loss_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, function)
 
 
 def is_solo_main():

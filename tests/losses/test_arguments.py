@@ -11,6 +11,7 @@ import torch
 from solo_margins.losses import (
     MarginNTXentLoss,
     Margins,
+    aligned_temperature_by_indexes,
     byol_curv_loss_func,
     deepclusterv2_margin_loss_func,
     distance_polarization_loss_func,
@@ -266,3 +267,12 @@ def test_losses_need_torch_alone():
         " & set(sys.modules); assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("views", [0, 1, 3, -2, True])
+def test_a_number_of_views_that_rows_cannot_have(views):
+    for loss in (simclr_margin_loss_func, simclr_debiased_loss_func):
+        with pytest.raises(ValueError, match=r"^indexes must be "):
+            loss(torch.eye(4), views)
+    with pytest.raises(ValueError, match=r"^indexes must be "):
+        aligned_temperature_by_indexes(torch.eye(4), views, 0.1)

@@ -122,6 +122,12 @@ def _by_form(form):
     def same_id(z, ids, s, spec):
         return form.same_id(z, ids, spec, **_tiles(form, s))
 
+    def views(a, b, s, spec):
+        z, ids = _views(a, b, s)
+        if s.ids is not None:
+            return same_id(z, ids, s, spec)
+        return form.views(z, 2, spec, **_tiles(form, s))
+
     def queue(query, key, s, spec):
         return form.queue(query, key, _others(query, key, s).t(), spec, **_tiles(form, s))
 
@@ -138,16 +144,16 @@ def _by_form(form):
         "generalized": lambda a, b, s: query_key(
             a, b, s, _spec(s, negatives_weight=s.negatives_weight)
         ),
-        "simclr": lambda a, b, s: same_id(*_views(a, b, s), s, _spec(s)),
+        "simclr": lambda a, b, s: views(a, b, s, _spec(s)),
         "classes": lambda a, b, s: same_id(a, _assignments(a, s) // 2, s, _spec(s)),
-        "debiased": lambda a, b, s: same_id(*_views(a, b, s), s, _spec(s, tau_plus=s.tau_plus)),
-        "hard": lambda a, b, s: same_id(*_views(a, b, s), s, _hard(s)),
+        "debiased": lambda a, b, s: views(a, b, s, _spec(s, tau_plus=s.tau_plus)),
+        "hard": lambda a, b, s: views(a, b, s, _hard(s)),
         "mocov2plus": lambda a, b, s: queue(a, b, s, _spec(s)),
         "mocov3 hard": lambda a, b, s: query_key(a, b, s, _hard(s)) * 2 * float(s.temperature),
         "nnclr hard": lambda a, b, s: query_key(b, a, s, _hard(s), with_gradient=True),
         "mocov2plus hard": lambda a, b, s: queue(a, b, s, _hard(s)),
         "deepclusterv2": prototypes,
-        "module": lambda a, b, s: same_id(*_views(a, b, s), s, _spec(s)),
+        "module": lambda a, b, s: views(a, b, s, _spec(s)),
         "byol": lambda a, b, s: 2 + 2 * form.positives_only(a, b, s.margins),
         "simsiam": lambda a, b, s: form.positives_only(a, b, s.margins),
         "polarization": polarization,

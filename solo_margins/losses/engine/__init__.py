@@ -3,8 +3,16 @@
 Its functions are those of :mod:`solo_margins.losses.plain`.
 """
 
-from solo_margins.losses.engine.comparisons import prototypes, query_key, queue, same_id
+from solo_margins.losses.engine.comparisons import prototypes, query_key, queue, same_id, views
 from solo_margins.losses.engine.pairs import positives_only
 from solo_margins.losses.engine.polarization import polarization
 
-__all__ = ["polarization", "positives_only", "prototypes", "query_key", "queue", "same_id"]
+__all__ = [
+    "polarization",
+    "positives_only",
+    "prototypes",
+    "query_key",
+    "queue",
+    "same_id",
+    "views",
+]

@@ -28,8 +28,21 @@ def query_key(
     return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
 
 
+def views(z: Tensor, number: int, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
+    """Return the mean loss of so many views of distinct samples, each against all other rows."""
+    (rows,) = unit_vectors(z)
+    sizes = batch_sizes(rows, spec.gathers)
+    pairs = positives.view_positives(number, own_rows(sizes), sum(sizes), rows.device)
+    columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
+    return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
+
+
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = None) -> Tensor:
-    """Return the mean loss of rows against all other rows; those with the same id are positives."""
+    """Return the mean loss of rows against all other rows; those with the same id are positives.
+
+    Angles of positives come from the matrix of cosines: in float32 those below 0.06° or within
+    0.06° of 180° are rounded.
+    """
     (rows,) = unit_vectors(z)
     sizes = batch_sizes(rows, spec.gathers)
     pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))

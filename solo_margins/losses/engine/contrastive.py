@@ -6,9 +6,9 @@ kept for backward is the gradient of the vectors, never a matrix. Where rows and
 same vectors the similarity matrix is symmetric and half of it suffices.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from torch import Tensor
 from solo_margins.losses import plain
 from solo_margins.losses.capture import report_contrast
 from solo_margins.losses.engine import geometry
-from solo_margins.losses.engine.positives import Counts, Positives
+from solo_margins.losses.engine.positives import Counts, Positives, SameId
 from solo_margins.losses.margins import ContrastSpec
 
 
@@ -39,22 +39,26 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     With β = 1 nothing cancels, however close q is to 1.
     """
     margins, beta = spec.margins, spec.negatives_weight
-    gap = positive - negative
-    loss = -beta * F.logsigmoid(gap)
-    complement = torch.sigmoid(-gap)  # 1 - q, never by subtraction
+    gap = negative - positive
+    loss = F.softplus(gap, threshold=40.0)  # beyond which the two are the same in float64
+    complement = torch.sigmoid(gap)  # 1 - q, never by subtraction
     attenuated = margins.attenuated(complement)
-    to_positives = beta * attenuated
-    if beta != 1.0:
-        loss = loss + (beta - 1.0) * positive
-        # 1 - βq = (1 - β) + β(1 - q)
-        to_positives = to_positives + (1.0 - beta) * margins.attenuation_factor(complement)
-    to_negatives = beta * complement
-    if margins.attenuation_type == "I":  # for every gradient of the row
-        to_negatives = beta * attenuated
-    return RowTerms(loss, to_positives, to_negatives)
+    # Of type I, every gradient of the row is attenuated.
+    by_negatives = attenuated if margins.attenuation_type == "I" else complement
+    if beta == 1.0:
+        return RowTerms(loss, attenuated, by_negatives)
+    # 1 - βq = (1 - β) + β(1 - q)
+    without_negatives = (1.0 - beta) * margins.attenuation_factor(complement)
+    return RowTerms(
+        loss=beta * loss + (beta - 1.0) * positive,
+        to_positives=beta * attenuated + without_negatives,
+        to_negatives=beta * by_negatives,
+    )
 
 
-def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: ContrastSpec) -> RowTerms:
+def loss_terms(
+    positive: Tensor, negative: Tensor, counts: Counts | None, spec: ContrastSpec
+) -> RowTerms:
     r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
 
     .. math::
@@ -66,10 +70,16 @@ def loss_terms(positive: Tensor, negative: Tensor, counts: Counts, spec: Contras
     """
     if spec.tau_plus == 0.0:
         return info_nce(positive, negative, spec)
+    assert counts is not None
     positives, negatives = counts
     share = spec.tau_plus / (1.0 - spec.tau_plus)
     # The lowest logit of a negative, as far as this dtype can hold it.
-    lowest = max(-1.0 / spec.temperature, -torch.finfo(positive.dtype).max / 4)
+    lowest: float | Tensor
+    smallest = -torch.finfo(positive.dtype).max / 4
+    if isinstance(spec.temperature, Tensor):
+        lowest = (-1.0 / spec.temperature).to(positive.dtype).clamp_min(smallest)
+    else:
+        lowest = max(-1.0 / spec.temperature, smallest)
     peak = torch.maximum(positive, negative).clamp_min(lowest)
     false = negatives * share / positives * (positive - peak).exp()
     every = (negative - peak).exp() / (1.0 - spec.tau_plus)
@@ -96,7 +106,7 @@ LossAndGradients = tuple[Tensor, list[Tensor | None]]
 def contrastive_loss(
     rows: Tensor,
     columns: Tensor | None,
-    positives: Positives,
+    positives: Positives | SameId,
     spec: ContrastSpec,
     ranks: int = 1,
     tile_size: int | None = None,
@@ -114,10 +124,17 @@ def contrastive_loss(
     """
     compared = rows if columns is None else columns
     report_contrast(rows, compared, positives, spec)
-    matrix = _Matrix(positives, spec, ranks / max(positives.counted, 1), tile_size)
+    counted = positives.counted
+    weight: float | Tensor
+    if isinstance(counted, Tensor):
+        weight = ranks / counted.clamp_min(1).to(rows.dtype)
+    else:
+        weight = ranks / max(counted, 1)
+    matrix = _Matrix(positives, spec, weight, tile_size)
     if columns is not None:
         return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
-    if _needs_no_shift(rows, spec) and spec.beta == 0.0:
+    is_known = isinstance(positives, Positives)
+    if is_known and _needs_no_shift(rows, spec) and spec.beta == 0.0:
         return geometry.EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
     return geometry.EngineLoss.apply(matrix.square, matrix.by_autograd, rows)
 
@@ -126,52 +143,36 @@ def contrastive_loss(
 
 
 class PositiveSide(NamedTuple):
-    """Angles and logits of all positives, (N, P), and their log-sum by row, (N,)."""
+    """Cosines, sines if the margins need them, and logits of positives, and their log-sum by row.
 
-    angles: geometry.Angles
+    All are (N, P) but for the log-sum, which is (N,).
+    """
+
+    cosine: Tensor
+    sine: Tensor | None
     logits: Tensor
     log_sum: Tensor
 
 
-def _partners(columns: Tensor, positives: Positives) -> Iterator[Tensor]:
-    """Yield the (N, D) vectors of each row's first positive, second positive, and so on."""
-    vectors = columns if positives.vectors is None else positives.vectors
-    for number in range(positives.columns.shape[1]):
-        yield vectors.index_select(0, positives.columns[:, number])
-
-
 def positive_side(
-    rows: Tensor, columns: Tensor, positives: Positives, spec: ContrastSpec
+    cosine: Tensor, sine: Tensor | None, valid: Tensor | None, spec: ContrastSpec
 ) -> PositiveSide:
-    """Return the angles between rows and their positives, and the logits with margins."""
-    pairs = [geometry.angles_between(rows, partner) for partner in _partners(columns, positives)]
-    angles = geometry.Angles(
-        angle=torch.stack([pair.angle for pair in pairs], dim=1),
-        cosine=torch.stack([pair.cosine for pair in pairs], dim=1),
-        sine=torch.stack([pair.sine for pair in pairs], dim=1),
-        side=torch.stack([pair.side for pair in pairs], dim=1),
-    )
-    logits = spec.margins.similarity(angles.cosine, angles.sine) / spec.temperature
-    logits = logits.clamp_min(-torch.finfo(logits.dtype).max / 4)
-    if positives.valid is not None:
-        logits = logits.masked_fill(~positives.valid, -torch.inf)
+    """Return the logits of positives with margins; where ``valid`` is False there is none."""
+    margins, highest = spec.margins, torch.finfo(cosine.dtype).max / 4
+    logits = margins.similarity(cosine, sine) / spec.temperature
+    # Differences of logits stay finite.
+    logits = logits.clamp_min(-highest) if _may_overflow(spec, highest) else logits
+    if valid is not None:
+        logits = logits.masked_fill(~valid, -torch.inf)
     log_sum = logits.squeeze(1) if logits.shape[1] == 1 else logits.logsumexp(dim=1)
-    return PositiveSide(angles, logits, log_sum)
+    return PositiveSide(cosine, sine, logits, log_sum)
 
 
-def row_terms(
-    log_positives: Tensor, log_negatives: Tensor, counts: Counts, spec: ContrastSpec
-) -> RowTerms:
-    """Return the terms of rows from their log-sums; rows without a positive count for nothing."""
-    terms = loss_terms(log_positives, log_negatives, counts, spec)
-    if isinstance(counts[0], int):  # every row has so many
-        return terms
-    alone = torch.isneginf(log_positives)
-    return RowTerms(
-        loss=terms.loss.masked_fill(alone, 0.0),
-        to_positives=terms.to_positives.masked_fill(alone, 0.0),
-        to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
-    )
+def _may_overflow(spec: ContrastSpec, highest: float) -> bool:
+    """Return whether a logit may be beyond a number; on a device nobody waits for a tensor's."""
+    if isinstance(spec.temperature, Tensor):
+        return True
+    return (3.0 + spec.margins.subtractive) / spec.temperature > highest
 
 
 # --------------------------------------------------------------------------------- negatives
@@ -179,6 +180,8 @@ def row_terms(
 
 def _needs_no_shift(vectors: Tensor, spec: ContrastSpec) -> bool:
     """Return whether exp(logit) can neither overflow nor vanish without a subtracted maximum."""
+    if isinstance(spec.temperature, Tensor):  # of which the host does not know the value
+        return False
     largest = (1.0 + spec.beta) / spec.temperature
     return largest <= (40.0 if vectors.dtype == torch.float32 else 300.0)
 
@@ -198,39 +201,81 @@ class NegativeSide(NamedTuple):
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The weighted sum of the rows' losses and its gradients, computed in several ways."""
+    """The weighted sum of the rows' losses and its gradients, computed in several ways.
 
-    positives: Positives
+    Gradients are those by logits, until ``_weighted`` makes them those by cosines.
+    """
+
+    positives: Any  # of a kind that the way of computing takes
     spec: ContrastSpec
-    weight: float
+    weight: float | Tensor
     tile_size: int | None
 
     def by_autograd(self, rows: Tensor, columns: Tensor | None = None) -> Tensor:
         """Return the loss in its plain form."""
-        masks = self.positives.as_masks(rows if columns is None else columns)
-        return plain.total_loss(rows, *masks, self.spec) * self.weight
+        compared = rows if columns is None else columns
+        compared, is_positive, is_negative = self.positives.as_masks(compared)
+        total = plain.total_loss(rows, compared, is_positive, is_negative, self.spec)
+        return total * self.weight
+
+    def _weighted(self, gradient: Tensor | None) -> Tensor | None:
+        """Return a gradient with the weight of a row in the mean."""
+        return None if gradient is None else gradient.mul_(self.weight / self.spec.temperature)
+
+    def _scale(self, vectors: Tensor) -> float:
+        """Return s, the scale of the gradient by positives."""
+        return geometry.bounded_scale(self.spec.margins, vectors.dtype)
 
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
-        """Return, for each positive, the factor of its chord in the gradient."""
-        dloss_dsim = terms.to_positives.unsqueeze(1) * (-self.weight / self.spec.temperature)
+        """Return, for each positive, the factor of its direction in minus the gradient over s."""
+        by_logit = terms.to_positives.unsqueeze(1)
         if side.logits.shape[1] > 1:  # a positive's share among those of its row
             # Of a row without a positive both log-sums are minus infinity.
             largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
-            dloss_dsim = dloss_dsim * (side.logits - largest).exp()
-        return geometry.positive_grad(side.angles, self.spec.margins, dloss_dsim)
+            by_logit = by_logit * (side.logits - largest).exp()
+        return geometry.positive_grad(side.cosine, side.sine, self.spec.margins, by_logit)
 
-    def _per_negative(self, to_negatives: Tensor, total: Tensor) -> Tensor:
-        """Return the factor from exponentials to gradients by the cosines."""
-        scaled = to_negatives / total * (self.weight / self.spec.temperature)
-        return scaled.masked_fill_(total == 0, 0.0)  # a row without negatives
+    def _per_negative(self, to_negatives: Tensor, total: Tensor, columns: int) -> Tensor:
+        """Return the factor from exponentials to gradients."""
+        scaled = to_negatives / total
+        if self.positives.each_row_has_negatives(columns):
+            return scaled
+        return scaled.masked_fill_(total == 0, 0.0)
+
+    def _counts(self, part: slice, vectors: Tensor) -> Counts | None:
+        """Return the numbers of positives and negatives of some rows, if the loss needs them."""
+        if self.spec.tau_plus == 0.0 and self.spec.beta == 0.0:
+            return None
+        return self.positives.counts(vectors.shape[0], part, vectors.dtype)
+
+    def _row_terms(
+        self, log_positives: Tensor, log_negatives: Tensor, counts: Counts | None
+    ) -> RowTerms:
+        """Return the terms of rows from their log-sums; rows without a positive have none."""
+        terms = loss_terms(log_positives, log_negatives, counts, self.spec)
+        if self.positives.each_row_has_some:
+            return terms
+        alone = torch.isneginf(log_positives)
+        return RowTerms(
+            loss=terms.loss.masked_fill(alone, 0.0),
+            to_positives=terms.to_positives.masked_fill(alone, 0.0),
+            to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
+        )
+
+    def _write_logits(self, rows: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Write cosines over τ into ``out``."""
+        temperature = self.spec.temperature
+        if isinstance(temperature, Tensor) or 1.0 / temperature > torch.finfo(rows.dtype).max:
+            torch.mm(rows / temperature, columns.t(), out=out)
+        else:
+            torch.addmm(out, rows, columns.t(), beta=0, alpha=1.0 / temperature, out=out)
 
     def _exponentials(self, vectors: Tensor, strip: slice, buffer: Tensor) -> Tensor:
         """Return the exponentials of a strip of the upper triangle, 0 where it has no negatives."""
         height, width = strip.stop - strip.start, vectors.shape[0] - strip.start
         out = buffer[: height * width].view(height, width)
-        right = vectors[strip.start :].t()
-        sharpness = 1.0 / self.spec.temperature
-        torch.addmm(out, vectors[strip], right, beta=0, alpha=sharpness, out=out).exp_()
+        self._write_logits(vectors[strip], vectors[strip.start :], out)
+        out.exp_()
         excluded = self.positives.excluded[strip]
         if strip.start > 0:
             # Left of the triangle is not in this strip; excluding self twice is harmless.
@@ -244,7 +289,7 @@ class _Matrix:
         The first pass adds exponentials up by row and by column. With the sums known, the gradient
         by entry (i, j) is e_ij (a_i + a_j), again symmetric: one product instead of two.
         """
-        size = vectors.shape[0]
+        size, spec = vectors.shape[0], self.spec
         strips = geometry.row_tiles(size, size, self.tile_size, vectors.device)
         tile = strips[0].stop
         triangle = sum((strip.stop - strip.start) * (size - strip.start) for strip in strips)
@@ -257,21 +302,23 @@ class _Matrix:
         at = 0  # where the next strip begins in the buffer, if it is kept
         for strip in strips:
             tile_exp = self._exponentials(vectors, strip, buffer[at:])
-            total[strip] += tile_exp.sum(dim=1)
+            total[strip].add_(tile_exp.sum(dim=1))
             if strip.stop < size:
-                total[strip.stop :] += tile_exp[:, strip.stop - strip.start :].sum(dim=0)
+                total[strip.stop :].add_(tile_exp[:, strip.stop - strip.start :].sum(dim=0))
             if keep:
                 kept.append(tile_exp)
                 at += tile_exp.numel()
 
-        side = positive_side(vectors, vectors, self.positives, self.spec)
-        counts = self.positives.counts(size, slice(0, size), vectors.dtype)
-        terms = row_terms(side.log_sum, total.log(), counts, self.spec)
+        partners = self.positives.partners(vectors)
+        angles = geometry.angles_between(vectors.unsqueeze(1), partners, spec.margins)
+        side = positive_side(angles.cosine, angles.sine, self.positives.valid, spec)
+        counts = self._counts(slice(0, size), vectors)
+        terms = self._row_terms(side.log_sum, total.log(), counts)
         loss = terms.loss.sum() * self.weight
         if not needed[0]:
             return loss, [None]
 
-        per_negative = self._per_negative(terms.to_negatives, total)
+        per_negative = self._per_negative(terms.to_negatives, total, size)
         gradient = torch.zeros_like(vectors)
         factors = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
@@ -285,12 +332,11 @@ class _Matrix:
                 gradient[strip.stop :].addmm_(right.t(), vectors[strip])
 
         factor = self._positive_grad(side, terms)
-        assert self.positives.mirrored is not None
         factor = factor + factor.reshape(-1)[self.positives.mirrored]
-        for number, partner in enumerate(_partners(vectors, self.positives)):
-            chords = geometry.chord(vectors, partner, side.angles.side[:, number])
-            gradient.addcmul_(chords, factor[:, number].unsqueeze(1))
-        return loss, [gradient]
+        for number in range(factor.shape[1]):
+            one = factor[:, number].unsqueeze(1)
+            gradient.addcmul_(angles.direction[:, number], one, value=-self._scale(vectors))
+        return loss, [self._weighted(gradient)]
 
     def square(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
         """Return loss and gradient of rows against themselves from the whole matrix."""
@@ -304,10 +350,13 @@ class _Matrix:
         self, rows: Tensor, columns: Tensor, needed: Sequence[bool]
     ) -> LossAndGradients:
         """Return loss and gradients of rows against columns, one tile of rows after the other."""
-        positives, spec, hardness = self.positives, self.spec, self.spec.beta
-        width = columns.shape[0]
+        if isinstance(self.positives, SameId):
+            return self.by_ids(rows, columns, needed)
+        positives, spec, width = self.positives, self.spec, columns.shape[0]
         tiles = geometry.row_tiles(rows.shape[0], width, self.tile_size, rows.device)
-        side = positive_side(rows, columns, positives, spec)
+        partners = positives.partners(columns)
+        angles = geometry.angles_between(rows.unsqueeze(1), partners, spec.margins)
+        side = positive_side(angles.cosine, angles.sine, positives.valid, spec)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
         buffer = rows.new_empty(tiles[0].stop * width)
@@ -316,54 +365,98 @@ class _Matrix:
         for part in tiles:
             height = part.stop - part.start
             logits = buffer[: height * width].view(height, width)
-            torch.mm(rows[part] / spec.temperature, columns.t(), out=logits)
-            counts = positives.counts(width, part, rows.dtype)
-            negatives = self._negatives(logits, positives.excluded[part], counts[1])
-            terms = row_terms(side.log_sum[part], negatives.log_sum, counts, spec)
+            self._write_logits(rows[part], columns, logits)
+            counts = self._counts(part, columns)
+            negatives = self._negatives(logits, part, counts)
+            terms = self._row_terms(side.log_sum[part], negatives.log_sum, counts)
             collected.append(terms)
             if not any(needed):
                 continue
-
-            scale = self._per_negative(terms.to_negatives, negatives.total).unsqueeze(1)
-            by_cosine = negatives.exponentials
-            if negatives.flat is not None and negatives.flat_total is not None:
-                flat_scale = self._per_negative(terms.to_negatives, negatives.flat_total)
-                flat = negatives.flat.mul_(flat_scale.unsqueeze(1) * hardness)
-                by_cosine.mul_(scale * (1.0 + hardness)).sub_(flat)
-                scale = torch.ones_like(scale)
+            by_logit, scale = self._by_negatives(negatives, terms, width)
             if for_rows is not None:
-                torch.mm(by_cosine, columns, out=for_rows[part]).mul_(scale)
+                torch.mm(by_logit, columns, out=for_rows[part]).mul_(scale)
             if for_columns is not None:
-                for_columns.addmm_(by_cosine.t(), rows[part] * scale)
+                for_columns.addmm_(by_logit.t(), rows[part] * scale)
 
-        terms = RowTerms(
-            loss=torch.cat([part_terms.loss for part_terms in collected]),
-            to_positives=torch.cat([part_terms.to_positives for part_terms in collected]),
-            to_negatives=torch.cat([part_terms.to_negatives for part_terms in collected]),
-        )
-        if any(needed):
-            factor = self._positive_grad(side, terms)
-            for number, partner in enumerate(_partners(columns, positives)):
-                sides = side.angles.side[:, number]
-                chords = geometry.chord(rows, partner, sides) * factor[:, number].unsqueeze(1)
-                if for_rows is not None:
-                    for_rows.add_(chords)
-                if for_columns is not None and positives.vectors is None:
-                    chords.mul_(-sides.unsqueeze(1))
-                    for_columns.index_add_(0, positives.columns[:, number], chords)
-        return terms.loss.sum() * self.weight, [for_rows, for_columns]
+        terms = _of_all_rows(collected)
+        loss = terms.loss.sum() * self.weight
+        if not any(needed):
+            return loss, [None, None]
+        factors = self._positive_grad(side, terms)
+        for number in range(factors.shape[1]):
+            factor = factors[:, number].unsqueeze(1)
+            if for_rows is not None:
+                direction = angles.direction[:, number]
+                for_rows.addcmul_(direction, factor, value=-self._scale(rows))
+            if for_columns is not None and positives.vectors is None:
+                back = geometry.direction_back(rows, partners[:, number], angles, number)
+                positives.add_to_(for_columns, number, back, factor, -self._scale(rows))
+        return loss, [self._weighted(for_rows), self._weighted(for_columns)]
 
-    def _negatives(self, logits: Tensor, excluded: Tensor, count: Tensor | int) -> NegativeSide:
+    def by_ids(self, rows: Tensor, columns: Tensor, needed: Sequence[bool]) -> LossAndGradients:
+        """Return loss and gradients where only the device knows which columns are positives.
+
+        Positives are treated as entries of the matrix, like negatives.
+        """
+        positives, spec, width = self.positives, self.spec, columns.shape[0]
+        # Several matrices of this size are alive at a time.
+        tiles = geometry.row_tiles(rows.shape[0], 4 * width, self.tile_size, rows.device)
+        for_rows = torch.empty_like(rows) if needed[0] else None
+        for_columns = torch.zeros_like(columns) if needed[1] else None
+        collected: list[RowTerms] = []
+        for part in tiles:
+            cosine = rows[part] @ columns.t()
+            sine = None
+            if spec.margins.follow_angles:
+                # What rounding can make of an angle of 0 or π becomes exactly that.
+                smallest = 8 * torch.finfo(cosine.dtype).eps
+                sine = F.threshold(1.0 - cosine.square(), smallest, 0.0).sqrt_()
+            is_positive = positives.is_positive(part)
+            side = positive_side(cosine, sine, is_positive, spec)
+            counts = self._counts(part, columns)
+            negatives = self._negatives(cosine / spec.temperature, part, counts)
+            terms = self._row_terms(side.log_sum, negatives.log_sum, counts)
+            collected.append(terms)
+            if not any(needed):
+                continue
+            by_positive = self._positive_grad(side, terms)
+            # At the angles 0 and π there is no direction to turn to.
+            has_gradient = is_positive if sine is None else is_positive & (sine > 0.0)
+            by_positive = by_positive.masked_fill_(~has_gradient, 0.0)
+            by_logit, scale = self._by_negatives(negatives, terms, width)
+            by_logit = by_logit.mul_(scale).sub_(by_positive, alpha=self._scale(rows))
+            if for_rows is not None:
+                torch.mm(by_logit, columns, out=for_rows[part])
+            if for_columns is not None:
+                for_columns.addmm_(by_logit.t(), rows[part])
+        loss = _of_all_rows(collected).loss.sum() * self.weight
+        return loss, [self._weighted(for_rows), self._weighted(for_columns)]
+
+    def _by_negatives(
+        self, negatives: NegativeSide, terms: RowTerms, columns: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradient of a tile by the logits of negatives, up to a factor of each row."""
+        hardness = self.spec.beta
+        by_logit = negatives.exponentials
+        scale = self._per_negative(terms.to_negatives, negatives.total, columns).unsqueeze(1)
+        if negatives.flat is None or negatives.flat_total is None:
+            return by_logit, scale
+        flat_scale = self._per_negative(terms.to_negatives, negatives.flat_total, columns)
+        flat = negatives.flat.mul_(flat_scale.unsqueeze(1) * hardness)
+        by_logit.mul_(scale * (1.0 + hardness)).sub_(flat)
+        return by_logit, torch.ones_like(scale)
+
+    def _negatives(self, logits: Tensor, part: slice, counts: Counts | None) -> NegativeSide:
         """Return the exponentials of a tile of logits, in its memory, and their log-sum by row.
 
         Args:
             logits: cosines over τ.
-            excluded: columns that are not negatives, by row.
-            count: number of each row's negatives.
+            part: which rows they are.
+            counts: of positives and negatives, which hard negatives need.
         """
         hardness = self.spec.beta
-        logits.scatter_(1, excluded, -torch.inf)
-        peak: Tensor | float = 0.0
+        self.positives.exclude_(logits, part, -torch.inf)
+        peak: Tensor | None = None
         if not _needs_no_shift(logits, self.spec):
             largest = logits.amax(dim=1, keepdim=True).clamp_min(-torch.finfo(logits.dtype).max)
             logits.sub_(largest)
@@ -371,16 +464,31 @@ class _Matrix:
         if hardness == 0.0:
             exponentials = logits.exp_()
             total = exponentials.sum(dim=1)
-            return NegativeSide(exponentials, total, total.log() + peak)
+            return NegativeSide(exponentials, total, _shifted(total.log(), peak))
+        assert counts is not None
         # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
-        flat = (logits * hardness).scatter_(1, excluded, -torch.inf).exp_()
+        flat = self.positives.exclude_(logits * hardness, part, -torch.inf).exp_()
         flat_total = flat.sum(dim=1)
         exponentials = logits.mul_(1.0 + hardness).exp_()
         total = exponentials.sum(dim=1)
-        log_total = total.log() + (1.0 + hardness) * peak
-        log_flat = flat_total.log() + hardness * peak
         # log Σ e^z e^(βz) / mean(e^(βz)) from its two log-sums
-        number = torch.as_tensor(count, dtype=total.dtype, device=total.device)
-        weighted = log_total - log_flat + number.log()
+        number = torch.as_tensor(counts.negatives, dtype=total.dtype, device=total.device)
+        weighted = _shifted(total.log() - flat_total.log() + number.log(), peak)
         log_sum = torch.where(number > 0, weighted, -torch.inf)
         return NegativeSide(exponentials, total, log_sum, flat, flat_total)
+
+
+def _shifted(log_sum: Tensor, peak: Tensor | None) -> Tensor:
+    """Return a log-sum with the peak that was subtracted from its logits."""
+    return log_sum if peak is None else log_sum + peak
+
+
+def _of_all_rows(collected: Sequence[RowTerms]) -> RowTerms:
+    """Return the terms of all tiles of rows."""
+    if len(collected) == 1:
+        return collected[0]
+    return RowTerms(
+        loss=torch.cat([terms.loss for terms in collected]),
+        to_positives=torch.cat([terms.to_positives for terms in collected]),
+        to_negatives=torch.cat([terms.to_negatives for terms in collected]),
+    )

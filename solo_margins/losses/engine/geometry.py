@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from solo_margins.losses import plain
@@ -74,27 +75,6 @@ class EngineLoss(torch.autograd.Function):
         return None, None, *scaled
 
 
-def _is_ordinary(length: Tensor, smallest: float) -> bool:
-    """Whether all lengths are far from under- and overflow; a GPU is not made to wait for it."""
-    if length.device.type != "cpu":
-        return False
-    shortest, longest = torch.aminmax(length)
-    # False for a NaN
-    return shortest.item() > max(1e-10, smallest) and longest.item() < 1e15
-
-
-def _careful_unit(wide: Tensor, smallest: float) -> tuple[Tensor, Tensor]:
-    """Return unit vectors and inverse lengths of rows that may be huge, tiny or zero."""
-    # Dividing by the largest entry first keeps squares in range.
-    largest = torch.linalg.vector_norm(wide, torch.inf, dim=1, keepdim=True)
-    largest.clamp_min_(torch.finfo(wide.dtype).tiny)
-    scaled = wide / largest
-    length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-    missing = length * largest < smallest
-    inverse = length.reciprocal_().masked_fill_(missing, 0.0)
-    return scaled.mul_(inverse), inverse / largest
-
-
 class _UnitVectors(torch.autograd.Function):
     """Normalise rows in float32 or better; rows without a direction become zero, gradient too."""
 
@@ -102,13 +82,10 @@ class _UnitVectors(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         wide = x.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
         length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        smallest = plain.smallest_norm(x.dtype)
-        if _is_ordinary(length, smallest):
-            inverse = length.reciprocal_()
-            unit = wide * inverse
-        else:
-            unit, inverse = _careful_unit(wide, smallest)
-        ctx.save_for_backward(x, unit, inverse)
+        # What is divided by infinity becomes zero: a row without a direction, and its gradient.
+        length = F.threshold(length, plain.smallest_norm(x.dtype), torch.inf)
+        unit = wide / length
+        ctx.save_for_backward(x, unit, length)
         return unit
 
     @staticmethod
@@ -117,11 +94,11 @@ class _UnitVectors(torch.autograd.Function):
 
         What leaves the range of float16 becomes infinite, so that a gradient scaler sees it.
         """
-        x, unit, inverse = ctx.saved_tensors
+        x, unit, length = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
             return plain_gradients(plain.unit_vectors, [x], [True], upstream)[0]
         radial = torch.linalg.vecdot(upstream, unit).unsqueeze(1)
-        tangent = torch.addcmul(upstream, unit, radial, value=-1.0).mul_(inverse)
+        tangent = torch.addcmul(upstream, unit, radial, value=-1.0).div_(length)
         return tangent.to(x.dtype)
 
 
@@ -133,57 +110,76 @@ def unit_vectors(*embeddings: Tensor) -> list[Tensor]:
 
 
 class Angles(NamedTuple):
-    """Angles of pairs of unit vectors with what is needed to follow them back to the vectors."""
+    """Angles of pairs of unit vectors with what is needed to follow them back to the vectors.
 
-    angle: Tensor
+    Attributes:
+        cosine: of each pair.
+        sine: of each pair, accurate near 0 and π; None where the margins do not ask for angles.
+        side: 1 where the angle is below π/2, -1 where it is above and 0 between; None as well.
+        direction: vectors that point from the first to the second, up to a part along the first.
+    """
+
     cosine: Tensor
-    sine: Tensor
-    side: Tensor  # +1 where the angle is at most π/2, else -1
+    sine: Tensor | None
+    side: Tensor | None
+    direction: Tensor
 
 
-def chord(first: Tensor, second: Tensor, side: Tensor) -> Tensor:
-    """Return ``second - side * first``, which points from first to second up to a radial part."""
-    return torch.addcmul(second, first, side.unsqueeze(-1), value=-1.0)
+def angles_between(first: Tensor, second: Tensor, margins: Margins) -> Angles:
+    r"""Return the angles between unit vectors, accurate near 0 and near π.
 
-
-def angles_between(first: Tensor, second: Tensor) -> Angles:
-    r"""Return the angles between rows of unit vectors, accurate near 0 and near π.
-
-    With :math:`h = \|v \mp u\|/2` the angle is :math:`2\arcsin h` or :math:`\pi - 2\arcsin h`; the
+    With the chord :math:`c = v \mp u` the sine is :math:`\sin(2\arcsin(\|c\|/2))`; that of the
     arccos of a dot product is off by up to 5e-4 in float32. A pair with a zero vector is at π/2.
     """
-    dot = torch.linalg.vecdot(first, second)
-    side = torch.ones_like(dot).copysign_(dot)
-    half = torch.linalg.vector_norm(chord(first, second, side), dim=-1).mul_(0.5)
-    # Exactly 0 is a right angle, also where a zero vector is the reason.
-    half = half.masked_fill_(dot == 0, math.sqrt(0.5))
-    square = half.square()
-    narrow = half.asin().mul_(2.0)
-    return Angles(
-        # narrow on the near side, π - narrow on the far one
-        angle=torch.addcmul((1.0 - side).mul_(math.pi / 2), side, narrow),
-        cosine=torch.addcmul(side, side, square, value=-2.0),
-        sine=(1.0 - square).sqrt_().mul_(half).mul_(2.0),
-        side=side,
-    )
+    cosine = torch.linalg.vecdot(first, second)
+    if not margins.follow_angles:
+        return Angles(cosine, None, None, second)
+    side = cosine.sign()
+    chord = torch.addcmul(second, first, side.unsqueeze(-1), value=-1.0)
+    half = torch.linalg.vector_norm(chord, dim=-1).mul_(0.5)
+    sine = half.asin_().mul_(2.0).sin_().masked_fill_(side == 0, 1.0)
+    return Angles(cosine, sine, side, chord)
 
 
-def positive_grad(angles: Angles, margins: Margins, dloss_dsim: Tensor) -> Tensor:
-    """Return the factor of each pair's chord in the gradient by its first vector.
-
-    That is minus the derivative by the angle, scale and curvature applied, divided by the angle's
-    sine. The chord has the length of the sine: the quotient may grow as the angle goes to 0 or π,
-    the product is bounded.
+def direction_back(first: Tensor, second: Tensor, angles: Angles, number: int) -> Tensor:
+    """Return vectors that point from the second to the first, up to a part along the second.
 
     Args:
-        angles: the angles of the pairs.
-        margins: the margins.
-        dloss_dsim: the derivative of the loss by the similarity with margins of each pair.
+        first: (N, D) unit vectors.
+        second: (N, D), those of this number among the P of each row.
+        angles: of all pairs, (N, P).
+        number: which of the P.
     """
-    slope = margins.slope(angles.cosine, angles.sine)
-    by_angle = dloss_dsim * slope * margins.angle_weight(angles.angle)
-    info = torch.finfo(by_angle.dtype)
-    factor = by_angle / angles.sine.clamp_min(info.eps**2)
-    # A bound far beyond any use that keeps sums of products finite.
-    limit = info.max**0.75
-    return factor.clamp(-limit, limit)
+    if angles.side is None:
+        return first
+    return torch.addcmul(first, second, angles.side[:, number].unsqueeze(1), value=-1.0)
+
+
+def positive_grad(
+    cosine: Tensor, sine: Tensor | None, margins: Margins, by_similarity: Tensor
+) -> Tensor:
+    """Return the factor of each pair's direction in the gradient by its first vector.
+
+    That is the derivative by the cosine, curvature applied; the scale is left to the caller.
+
+    Args:
+        cosine: of the pairs.
+        sine: of the pairs; None where the margins do not ask for angles.
+        margins: the margins.
+        by_similarity: the derivative of the loss by the similarity with margins of each pair.
+    """
+    factor = by_similarity
+    if sine is not None and not math.isinf(margins.curvature):
+        factor = factor * margins.curve_of(torch.atan2(sine, cosine))
+    if sine is not None and margins.angular != 0.0:
+        # The direction has about the length of the sine: the quotient may grow as the angle goes
+        # to 0 or π, the product is bounded.
+        info = torch.finfo(sine.dtype)
+        smallest = max(info.eps**2, bounded_scale(margins, sine.dtype) / info.max**0.75)
+        factor = factor * margins.slope(cosine, sine) / sine.clamp_min(smallest)
+    return factor
+
+
+def bounded_scale(margins: Margins, dtype: torch.dtype) -> float:
+    """Return the scale of positives, up to a bound that keeps sums of products finite."""
+    return min(margins.positive_scale, torch.finfo(dtype).max ** 0.75)

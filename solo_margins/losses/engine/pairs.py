@@ -34,10 +34,11 @@ class _Pairs:
         self, rows: Tensor, targets: Tensor, needed: Sequence[bool]
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Return the loss and its gradient by the rows; targets get none."""
-        angles = geometry.angles_between(rows, targets)
+        angles = geometry.angles_between(rows, targets, self.margins)
         loss = -self.margins.similarity(angles.cosine, angles.sine).mean()
         if not needed[0]:
             return loss, [None, None]
-        dloss_dsim = torch.full_like(angles.angle, -1.0 / len(rows))
-        factor = geometry.positive_grad(angles, self.margins, dloss_dsim).unsqueeze(1)
-        return loss, [geometry.chord(rows, targets, angles.side).mul_(factor), None]
+        scale = geometry.bounded_scale(self.margins, rows.dtype)
+        by_similarity = torch.full_like(angles.cosine, -scale / len(rows))
+        factor = geometry.positive_grad(angles.cosine, angles.sine, self.margins, by_similarity)
+        return loss, [angles.direction * factor.unsqueeze(1), None]

@@ -1,16 +1,22 @@
 """Which columns of a similarity matrix are positives of which row, and which are left out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Counts = tuple[Tensor | int, Tensor | int]
+
+class Counts(NamedTuple):
+    """The numbers of positives, at least 1, and of negatives of some rows."""
+
+    positives: Tensor | int
+    negatives: Tensor | int
 
 
 @dataclass(frozen=True)
 class Positives:
-    """The positives of each row, as column numbers or as numbers of vectors of their own.
+    """Positives that are known by their column numbers, or by numbers of vectors of their own.
 
     Attributes:
         columns: (N, P) column numbers, P >= 1, any column where ``valid`` is False.
@@ -21,23 +27,56 @@ class Positives:
         mirrored: (N, P) position of the pair (column, row) in the flattened ``columns``, or None
             if rows and columns are different vectors.
         vectors: unit vectors, without gradient, that ``columns`` refers to if positives are not
-            columns of the matrix; None if they are.
+            columns of the matrix, one of each row; None if they are columns.
+        consecutive: the columns that are the rows' only positives, in their order, where they
+            are next to each other.
     """
 
     columns: Tensor
     valid: Tensor | None
     excluded: Tensor
-    counted: int
+    counted: Tensor | int
     mirrored: Tensor | None = None
     vectors: Tensor | None = None
+    consecutive: slice | None = None
+
+    @property
+    def each_row_has_some(self) -> bool:
+        """Whether it is known that each row has a positive."""
+        return self.valid is None
+
+    def each_row_has_negatives(self, width: int) -> bool:
+        """Return whether it is known that each row has negatives among so many columns."""
+        return width > self.excluded.shape[1]
+
+    def partners(self, columns: Tensor) -> Tensor:
+        """Return the (N, P, D) vectors of each row's positives."""
+        if self.vectors is not None:
+            return self.vectors.unsqueeze(1)
+        if self.consecutive is not None:
+            return columns[self.consecutive].unsqueeze(1)
+        return columns[self.columns]
+
+    def add_to_(
+        self, matrix: Tensor, number: int, vectors: Tensor, factor: Tensor, scale: float
+    ) -> None:
+        """Add multiples of vectors, by row, to the columns that are its positives of a number."""
+        if self.consecutive is not None:
+            matrix[self.consecutive].addcmul_(vectors, factor, value=scale)
+        else:
+            matrix.index_add_(0, self.columns[:, number], vectors * factor, alpha=scale)
 
     def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
-        """Return the numbers of positives, at least 1, and of negatives of some rows."""
+        """Return how many of ``width`` columns are positives and negatives of some rows."""
         positives, excluded = self.columns.shape[1], self.excluded.shape[1]
         if self.valid is None:
-            return positives, width - excluded
+            return Counts(positives, width - excluded)
         found = self.valid[part].sum(dim=1).to(dtype)
-        return found.clamp_min(1.0), found.neg().add_(width - excluded + positives)
+        return Counts(found.clamp_min(1.0), found.neg().add_(width - excluded + positives))
+
+    def exclude_(self, matrix: Tensor, part: slice, value: float) -> Tensor:
+        """Write a value where a tile has no negatives, and return the tile."""
+        return matrix.scatter_(1, self.excluded[part], value)
 
     def as_masks(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return all columns, separate positives last, and the masks of positives and negatives."""
@@ -51,11 +90,67 @@ class Positives:
         is_positive = nowhere.scatter(1, self.columns + first, valid)
         return torch.cat([columns, own]), is_positive, is_negative.scatter(1, self.excluded, False)
 
+    def of_first(self, rows: int) -> "Positives":
+        """Return the positives of the first rows, as masks need them."""
+        valid = None if self.valid is None else self.valid[:rows]
+        return replace(
+            self, columns=self.columns[:rows], valid=valid, excluded=self.excluded[:rows]
+        )
+
+
+@dataclass(frozen=True)
+class SameId:
+    """Positives that are known by ids on a device, which the host does not read.
+
+    Attributes:
+        ids: (N,) ids of the rows.
+        all_ids: (M,) ids of the columns.
+        number: (N,) the column of each row itself.
+        positives: (N,) number of each row's positives.
+        counted: number of rows, over all ranks, that have a positive and so enter the mean.
+    """
+
+    ids: Tensor
+    all_ids: Tensor
+    number: Tensor
+    positives: Tensor
+    counted: Tensor
+    each_row_has_some: bool = False
+
+    def each_row_has_negatives(self, width: int) -> bool:
+        """Return whether it is known that each row has negatives among so many columns."""
+        return False
+
+    def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
+        """Return how many of ``width`` columns are positives and negatives of some rows."""
+        positives = self.positives[part].to(dtype)
+        return Counts(positives.clamp_min(1.0), width - 1 - positives)
+
+    def exclude_(self, matrix: Tensor, part: slice, value: float) -> Tensor:
+        """Write a value where a tile has no negatives, and return the tile."""
+        return matrix.masked_fill_(self.ids[part].unsqueeze(1) == self.all_ids, value)
+
+    def is_positive(self, part: slice) -> Tensor:
+        """Return the mask of positives of some rows."""
+        same = self.ids[part].unsqueeze(1) == self.all_ids
+        return same.scatter_(1, self.number[part].unsqueeze(1), False)
+
+    def as_masks(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the columns and the masks of positives and negatives."""
+        same = self.ids.unsqueeze(1) == self.all_ids
+        return columns, self.is_positive(slice(None)), ~same
+
+    def of_first(self, rows: int) -> "SameId":
+        """Return the positives of the first rows."""
+        return replace(
+            self, ids=self.ids[:rows], number=self.number[:rows], positives=self.positives[:rows]
+        )
+
 
 def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positives:
     """Return the structure of query against key: each row's only positive is its own column."""
     columns = torch.arange(rows.start, rows.stop, device=device).unsqueeze(1)
-    return Positives(columns, None, columns, total)
+    return Positives(columns, None, columns, total, consecutive=rows)
 
 
 def paired_positives(partners: Tensor, total: int) -> Positives:
@@ -68,12 +163,34 @@ def assigned_positives(assignments: Tensor) -> Positives:
     """Return the structure of prototypes: a row's only positive is the assigned one, -1 none."""
     valid = (assignments >= 0).unsqueeze(1)
     columns = assignments.long().clamp_min(0).unsqueeze(1)
-    counted = int(valid.sum())
-    every = counted == len(assignments)
-    return Positives(columns, None if every else valid, columns, counted)
+    return Positives(columns, valid, columns, valid.sum())
 
 
-def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> Positives:
+def view_positives(views: int, rows: slice, total: int, device: torch.device) -> Positives:
+    """Return the structure of rows that are so many views of distinct samples, view after view.
+
+    Args:
+        views: number of views, at least 2.
+        rows: which columns are the rows.
+        total: number of columns.
+        device: of the vectors.
+    """
+    height = rows.stop - rows.start
+    own = torch.arange(height, device=device).unsqueeze(1)
+    # The k-th of the other views, counted cyclically from the row's own one.
+    steps = torch.arange(1, views, device=device)
+    columns = (own + steps * (height // views)) % height
+    mirrored = None
+    if height == total:
+        # From there the row is the (views - k)-th of the others.
+        mirrored = columns if views == 2 else columns * (views - 1) + (views - 1 - steps)
+    excluded = torch.cat([own, columns], dim=1)
+    if rows.start > 0:
+        columns, excluded = columns + rows.start, excluded + rows.start
+    return Positives(columns, None, excluded, total, mirrored)
+
+
+def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> SameId:
     """Return the structure of rows against all rows: positives share the id, self is excluded.
 
     Args:
@@ -81,50 +198,7 @@ def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> Positives:
         all_ids: (M,) ids of the columns.
         rows: which columns are the rows.
     """
-    is_whole = len(ids) == len(all_ids)
-    if is_whole and _are_two_views(ids):
-        return _two_views(len(ids), ids.device)
-    ordered, order = all_ids.sort(stable=True)
-    left = torch.searchsorted(ordered, ids)
-    group = torch.searchsorted(ordered, ids, right=True) - left
-    own = torch.arange(rows.start, rows.stop, device=ids.device)
-    position = torch.empty_like(order)
-    position[order] = torch.arange(len(order), device=ids.device)
-    rank_in_group = position[own] - left
-
-    smallest, largest = (int(size) for size in torch.aminmax(group))
-    most = max(largest - 1, 1)  # positives of a row
-    # The k-th other member, counted cyclically from the row itself: k = 1 … group - 1.
-    steps = torch.arange(1, most + 1, device=ids.device)
-    member = (rank_in_group.unsqueeze(1) + steps) % group.unsqueeze(1)
-    columns = order[left.unsqueeze(1) + member]
-    mirrored_step = group.unsqueeze(1) - steps
-    valid = None
-    if smallest <= most:
-        valid = steps < group.unsqueeze(1)
-        columns = torch.where(valid, columns, own.unsqueeze(1))
-        mirrored_step = mirrored_step.clamp_min(1)
-    _, sizes = torch.unique_consecutive(ordered, return_counts=True)
-    return Positives(
-        columns=columns,
-        valid=valid,
-        excluded=torch.cat([own.unsqueeze(1), columns], dim=1),
-        counted=int(sizes[sizes > 1].sum()),
-        mirrored=columns * most + mirrored_step - 1 if is_whole else None,
-    )
-
-
-def _are_two_views(ids: Tensor) -> bool:
-    """Return whether ids are one list of distinct ids repeated once, the common case."""
-    half = len(ids) // 2
-    if not torch.equal(ids[:half], ids[half:]):
-        return False
-    ordered = ids[:half].sort().values
-    return not bool((ordered[1:] == ordered[:-1]).any())
-
-
-def _two_views(rows: int, device: torch.device) -> Positives:
-    """Return the structure of two views of distinct samples, which depends on sizes alone."""
-    own = torch.arange(rows, device=device).unsqueeze(1)
-    columns = (own + rows // 2) % rows
-    return Positives(columns, None, torch.cat([own, columns], dim=1), rows, mirrored=columns)
+    ordered = all_ids.sort().values
+    group = torch.searchsorted(ordered, all_ids, right=True) - torch.searchsorted(ordered, all_ids)
+    number = torch.arange(rows.start, rows.stop, device=ids.device)
+    return SameId(ids, all_ids, number, group[rows] - 1, (group > 1).sum())
