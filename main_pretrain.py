@@ -10,6 +10,7 @@ from solo_margins.command_line import check_or_exit
 from solo_margins.training import pretrain
 
 
+# hydra_plugins/solo_margins_searchpath.py adds configs/ to where Hydra looks for configurations.
 # Without --config-name there is nothing to run, but --help has something to print.
 @hydra.main(version_base=None, config_name="solo_margins/help")
 def main(cfg: DictConfig) -> None:

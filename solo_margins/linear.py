@@ -10,6 +10,7 @@ from solo_margins.cli import exit_on_interrupt, run_cli
 from solo_margins.training import linear
 
 
+# hydra_plugins/solo_margins_searchpath.py adds configs/ to where Hydra looks for configurations.
 # Without --config-name there is nothing to run, but --help has something to print.
 @hydra.main(version_base=None, config_name="solo_margins/help")
 def main(cfg: DictConfig) -> None:

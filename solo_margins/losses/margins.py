@@ -129,7 +129,10 @@ class Margins:
         return shifted.abs() if self.beyond_pi == "monotone" else shifted
 
     def angle_weight(self, angle: Tensor) -> Tensor:
-        r"""Return :math:`s \cdot \mathrm{curve}(\theta)` for angles in [0, π]."""
+        r"""Return :math:`s \cdot \mathrm{curve}(\theta)` for angles in [0, π].
+
+        The engine applies the two factors apart.
+        """
         return self.curve_of(angle) * self.positive_scale
 
     def curve_of(self, angle: Tensor) -> Tensor:
@@ -178,7 +181,7 @@ class ContrastSpec:
         margins: the margins.
         negatives_weight: β >= 0 of the generalised InfoNCE (Eq. 6); 1 is InfoNCE.
         tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
-        beta: how strongly hard negatives are weighted, >= 0.
+        beta: how strongly hard negatives are weighted, >= 0; not the β of Eq. 6.
         gathers: whether several processes compare with each other's vectors.
 
     Raises:

@@ -31,6 +31,9 @@ SHARED_SETTINGS = ("margins", "schedules", "polarization", "simulated_ranks")
 class MarginMethod(CorrectedMethod):
     """Settings, schedules and the polarization penalty; the first base class of a method.
 
+    solo-learn's method, such as ``MoCoV3``, is the second one: by Python's method resolution order
+    ``super()`` here and in ``corrected.py`` reaches that class before ``BaseMethod``.
+
     Extra cfg settings, all optional:
         method_kwargs:
             margins (dict): fields of :class:`solo_margins.losses.Margins`.
@@ -87,7 +90,10 @@ class MarginMethod(CorrectedMethod):
 
     @classmethod
     def checked_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return a configuration with our settings checked and complete."""
+        """Return a configuration with our settings checked and complete.
+
+        The constructor of solo-learn's ``BaseMethod`` calls it, by ``add_and_assert_specific_cfg``.
+        """
         # solo-learn writes args.json as it is, with references in place of values.
         OmegaConf.resolve(cfg)
         # A composed configuration cannot leave out what another backbone has set: it says null.

@@ -83,6 +83,7 @@ class MoCoV3Margin(OneDirection, MoCoV3):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
         if self.cfg.method_kwargs.symmetric:
+            # Not MoCoV3's own step, which computes the loss without margins. Its forward is used.
             out = BaseMomentumMethod.training_step(self, batch, batch_idx)
             queries, keys = out["q"], out["momentum_k"]
             loss = self.contrastive_loss(queries[0], keys[1])

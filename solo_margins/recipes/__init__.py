@@ -44,8 +44,8 @@ def _recipes_of(method: str) -> dict[str, Variants]:
     for whose in ("paper", "ours"):
         for data, cells in source[whose].items():
             variants = by_data.setdefault(data, {"baseline": {"margins": {}}})
-            for variant, margins in cells.items():
-                variants[variant] = {"margins": margins}
+            for variant, fields in cells.items():
+                variants[variant] = {"margins": fields}
     for variants in by_data.values():
         for variant in content.get("every_data", ()):
             variants[variant] = of_every_data[variant]

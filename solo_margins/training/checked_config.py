@@ -10,7 +10,8 @@ from solo.methods import METHODS, BaseMethod, LinearModel
 from solo_margins.backbones import backbone_constructor
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.config import read, require, setting, write
-from solo_margins.data.dataset_paths import existing_folder, resolve, take_data_of_pretraining
+from solo_margins.data.dataset_paths import existing_folder, take_data_of_pretraining
+from solo_margins.data.dataset_paths import resolve as resolve_images
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.devices import complete_trainer_settings, runs_on_cpu
 from solo_margins.learning_rates import settings_of_optimizer
@@ -72,7 +73,7 @@ def checked_pretraining(cfg: DictConfig) -> DictConfig:
     refuse_unknown_keys(cfg, is_probe=False)
     OmegaConf.resolve(cfg)
     require(cfg, "augmentations")
-    resolve(cfg, pretraining=True)
+    resolve_images(cfg, pretraining=True)
     settle_variant(cfg)
     _complete(cfg, BaseMethod)
     if setting(cfg, "auto_umap.enabled", False):
@@ -100,7 +101,7 @@ def checked_probe(cfg: DictConfig) -> DictConfig:
     take_data_of_pretraining(cfg)
     OmegaConf.resolve(cfg)
     _fill_from_pretraining(cfg, read_settings(checkpoint) or OmegaConf.create({}))
-    resolve(cfg, pretraining=False)
+    resolve_images(cfg, pretraining=False)
     _complete(cfg, LinearModel)
     complete_image_spec(cfg)
     _check_paths(cfg, "train_path", "val_path")

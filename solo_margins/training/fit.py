@@ -110,6 +110,7 @@ def _run(trainer: Any, model: Any, data: RunData, run: checkpointing.Run) -> Non
             warnings.filterwarnings("ignore", message=".*pin_memory.*")
             # Lightning does not know loaders that find their place by themselves.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            # From here on Lightning calls the model's hooks, such as training_step.
             trainer.fit(model, datamodule=data, ckpt_path=run.resumed_from)
             if run.resumed_from and data.val_dataloader() and not trainer.callback_metrics:
                 # It was ended after its last step: nothing is left to train, but to measure.

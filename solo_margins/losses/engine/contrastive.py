@@ -38,6 +38,7 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
 
     With β = 1 nothing cancels, however close q is to 1.
     """
+    # β of Eq. 6; spec.beta is the weight of hard negatives.
     margins, beta = spec.margins, spec.negatives_weight
     gap = negative - positive
     loss = F.softplus(gap, threshold=40.0)  # beyond which the two are the same in float64
@@ -219,11 +220,11 @@ class _Matrix:
         return total * self.weight
 
     def _weighted(self, gradient: Tensor | None) -> Tensor | None:
-        """Return a gradient with the weight of a row in the mean."""
+        """Turn a gradient by logits into one by cosines, with a row's weight in the mean."""
         return None if gradient is None else gradient.mul_(self.weight / self.spec.temperature)
 
     def _scale(self, vectors: Tensor) -> float:
-        """Return s, the scale of the gradient by positives."""
+        """Return s, by which the gradient of positives is multiplied."""
         return geometry.bounded_scale(self.spec.margins, vectors.dtype)
 
     def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
