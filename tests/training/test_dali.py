@@ -17,11 +17,9 @@ pytest.importorskip("nvidia.dali")
 import lightning.pytorch as pl
 
 from solo_margins import training
-from solo_margins.versions import host_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "support" / "recorded_batches.py"
-PROGRAMS = host_folder().parent
 DALI = ("data.format=dali", "dali.device=cpu")
 BATCHES = 4
 """Of an epoch of the small images, of which the last, incomplete one is left out."""
@@ -70,24 +68,6 @@ def test_runs_train_on_the_batches_of_their_seed(config, linear_config, monkeypa
     for seed in (1, 1, 2):
         training.linear(linear_config(runs[0].checkpoint, *DALI, f"seed={seed}"))
     assert_seeds_matter(tmp_path / "probing", 2 * BATCHES)
-
-
-@pytest.mark.skipif(
-    not (PROGRAMS / "main_pretrain.py").exists(), reason="the installed solo-learn has no programs"
-)
-def test_programs_of_solo_learn_train_on_the_batches_of_their_seed(python, image_folder, tmp_path):
-    folders = [f"data.{part}_path={image_folder / part}" for part in ("train", "val")]
-    shared = ("data=folder", "image.size=16", *folders, *DALI)
-    quick = ("optimizer.batch_size=8", "data.num_workers=0", "max_epochs=2", "accelerator=cpu")
-    for seed in (1, 2):
-        python(
-            *("-W", "ignore", RECORDED, tmp_path / f"seed{seed}", PROGRAMS / "main_pretrain.py"),
-            *("--config-name", "simclr_margin.yaml", *shared, *quick, f"seed={seed}"),
-            *("backbone.name=narrow_resnet10", f"checkpoint.dir={tmp_path / 'runs'}"),
-        )
-    first, other = (batches_in(tmp_path / f"seed{seed}") for seed in (1, 2))
-    assert len(first) == len(other) == 2 * BATCHES
-    assert not any(are_equal(*pair) for pair in itertools.product(first, other))
 
 
 def test_two_machines_tell_their_images_apart(image_folder, written, tmp_path):

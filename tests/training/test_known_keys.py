@@ -132,7 +132,7 @@ def test_keys_that_others_refer_to_are_read(raw_config):
 def test_no_linear_recipe_of_solo_learn_is_refused():
     files = [*RECIPES_OF_SOLO_LEARN.glob("linear/*/*.yaml")]
     files += [*RECIPES_OF_SOLO_LEARN.glob("finetune/*/*.yaml")]
-    assert len(files) > 20
+    assert files
     for file in files:
         content = yaml.safe_load(file.read_text())
         content["wandb"] = {"enabled": True, "entity": None, "project": "solo-learn"}
