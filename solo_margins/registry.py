@@ -27,12 +27,15 @@ class MethodNameClashError(ImportError):
 def register() -> None:
     """Add our methods and backbones to solo-learn's tables; a second call changes nothing.
 
+    Either all of them are added or, where it raises, none.
+
     With release 1.0.2, solo-learn is made importable under its repository's paths first.
 
     Raises:
         HostNotFoundError: no solo-learn is installed.
         MethodNameClashError: a foreign method already has one of our names.
         ImportError: a package of the extra ``train`` is missing; the message names both.
+        AttributeError: a fork of solo-learn has no table of backbones where ours are added.
     """
     # It says in one sentence where there is no solo-learn.
     form()
@@ -64,9 +67,11 @@ def _register() -> None:
                 f"{present.__module__}.{present.__qualname__}: rename that method, or set "
                 "SOLO_MARGINS_DISABLE=1 to keep solo-margins from registering its own."
             )
+    # A fork may have no such table: that must be known before the first table is changed.
+    backbones = BaseMethod._BACKBONES
     METHODS.update(ours)
     for name, constructor in BACKBONES.items():
-        BaseMethod._BACKBONES.setdefault(name, constructor)
+        backbones.setdefault(name, constructor)
 
 
 def our_methods() -> dict[str, type]:

@@ -78,13 +78,18 @@ class CorrectedMethod(BaseMethod):
         return cfg
 
     def configure_optimizers(self) -> Any:
-        """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`."""
+        """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`.
+
+        Raises:
+            MethodSettingError: there is no such schedule.
+        """
         groups = self.learnable_params
         if self.exclude_bias_n_norm_wd:
             from solo.utils.misc import remove_bias_and_norm_from_weight_decay
 
             groups = remove_bias_and_norm_from_weight_decay(groups)
-        return optimizer_and_schedule(self, groups)
+        with setting_errors():
+            return optimizer_and_schedule(self, groups)
 
     def configure_callbacks(self) -> list[Any]:
         """Return the callbacks that a run of a margin method has in any program."""

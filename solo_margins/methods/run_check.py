@@ -13,7 +13,7 @@ from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.losses.capture import Captured, capture
 from solo_margins.losses.margins import FIELDS
-from solo_margins.methods.settings import MarginSettings
+from solo_margins.methods.settings import MarginSettings, MethodSettingError, setting_errors
 from solo_margins.ranks import is_rank_zero
 from solo_margins.recipes import PAPER, RECIPES, Values, Variants, is_from_paper
 
@@ -130,8 +130,13 @@ class MarginRunCheck(pl.Callback):
         self._captured: list[Captured] = []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Set the variant in the configuration before it is recorded."""
-        settle_variant(pl_module.cfg)
+        """Set the variant in the configuration before it is recorded.
+
+        Raises:
+            MethodSettingError: settings of a method or a variant would have no effect.
+        """
+        with setting_errors():
+            settle_variant(pl_module.cfg)
         announce_variant(pl_module.cfg)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
@@ -174,12 +179,13 @@ class MarginRunCheck(pl.Callback):
         """Fail if there was no step; solo-learn's program would exit with code 0.
 
         Raises:
-            ValueError: the batch is larger than the training data, so that none was complete.
+            MethodSettingError: the batch is larger than the training data, so that none was
+                complete.
         """
         if trainer.num_training_batches == 0 and trainer.limit_train_batches != 0:
             cfg = pl_module.cfg
             processes = f" times {trainer.world_size} processes" if trainer.world_size > 1 else ""
-            raise ValueError(
+            raise MethodSettingError(
                 f"Nothing was trained: optimizer.batch_size={cfg.optimizer.batch_size}{processes} "
                 f"exceeds the number of training images of data.train_path={cfg.data.train_path}."
             )
