@@ -48,7 +48,7 @@ def settle_variant(cfg: DictConfig) -> None:
         ValueError: settings of a method or a variant would have no effect.
     """
     take_short_margins(cfg)
-    for group in GROUPS:
+    for group in ("schedules", "polarization", "negatives"):
         content = setting(cfg, group)
         if content is not None:
             names = list(content) if isinstance(content, DictConfig) else []

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from solo_margins.config import known_settings, read, require, setting, write
+from solo_margins.config import built, known_settings, plain, read, require, setting, write
 from solo_margins.losses.checks import (
     BELOW_ONE,
     NON_NEGATIVE,
@@ -24,8 +24,9 @@ from solo_margins.losses.checks import (
     require_flag,
     require_number,
 )
-from solo_margins.losses.margins import FIELDS as FIELDS_OF_MARGINS
+from solo_margins.losses.margins import FIELDS as NUMBERS_OF_MARGINS
 from solo_margins.losses.margins import RANGES, Margins
+from solo_margins.methods.scalings import read_scaling
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
@@ -286,6 +287,7 @@ class MarginSettings:
     """
 
     margins: Margins
+    scaling: Any  # of the margins, as the configuration names it
     polarization: Polarization
     negatives: Negatives
     schedules: dict[str, Schedule | Alignment]
@@ -312,7 +314,7 @@ class MarginSettings:
         known_settings(
             f"method_kwargs of method={cfg.method}", setting(cfg, "method_kwargs"), known
         )
-        margins = read(cfg, "method_kwargs.margins", Margins)
+        margins, scaling = _read_margins(cfg)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
         negatives = read(cfg, "method_kwargs.negatives", Negatives)
         simulated_ranks = setting(cfg, "method_kwargs.simulated_ranks", 1)
@@ -341,7 +343,14 @@ class MarginSettings:
                 " and method_kwargs.schedules.attenuation"
             )
         settings = cls(
-            margins, polarization, negatives, schedules, simulated_ranks, temperature, **flags
+            margins=margins,
+            scaling=scaling,
+            polarization=polarization,
+            negatives=negatives,
+            schedules=schedules,
+            simulated_ranks=simulated_ranks,
+            temperature=temperature,
+            **flags,
         )
         settings.refuse_idle_settings()
         return settings
@@ -358,7 +367,7 @@ class MarginSettings:
             reader = "attenuation above 0"
             _refuse_changed("margins", margins, ("attenuation_type",), reader)
         if margins.angular == 0.0 and "angular" not in self.schedules:
-            _refuse_changed("margins", margins, ("beyond_pi",), "angular above 0")
+            _refuse_changed("margins", margins, ("beyond_pi",), "another angular than 0")
         if polarization.weight == 0.0 and "polarization_weight" not in self.schedules:
             reader = "weight above 0"
             _refuse_changed("polarization", polarization, ("lower", "upper"), reader)
@@ -376,6 +385,7 @@ class MarginSettings:
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""
         content = asdict(self)
+        content["margins"]["scaling"] = self.scaling
         content["schedules"] = {name: each.settings() for name, each in self.schedules.items()}
         return content
 
@@ -387,6 +397,16 @@ class MarginSettings:
         return replace(self, margins=replace(self.margins, **margins), polarization=polarization)
 
 
+def _read_margins(cfg: Any) -> tuple[Margins, Any]:
+    """Return the margins, and their scaling as the configuration names it."""
+    place = "method_kwargs.margins"
+    given = plain(cfg, place)
+    if not isinstance(given, Mapping):
+        return built(place, given, Margins), None
+    written = given.get("scaling")
+    return built(place, {**given, "scaling": read_scaling(written)}, Margins), written
+
+
 def take_short_margins(cfg: DictConfig) -> None:
     """Write ``margins`` of a configuration, the short form, into ``method_kwargs.margins``.
 
@@ -394,7 +414,7 @@ def take_short_margins(cfg: DictConfig) -> None:
         ValueError: a setting has another value there.
     """
     short = setting(cfg, "margins", {})
-    known_settings("margins", short, FIELDS_OF_MARGINS)
+    known_settings("margins", short, (*NUMBERS_OF_MARGINS, "scaling"))
     for name, value in short.items():
         key = f"method_kwargs.margins.{name}"
         present = setting(cfg, key)
