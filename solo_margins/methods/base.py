@@ -37,11 +37,12 @@ class MarginMethod(CorrectedMethod):
 
     Extra cfg settings, all optional:
         method_kwargs:
-            margins (dict): fields of :class:`solo_margins.losses.Margins`.
+            margins (dict): fields of :class:`solo_margins.losses.Margins`; ``scaling`` is a name or
+                has a ``_target_``, see :mod:`solo_margins.methods.scalings`.
             schedules (dict): a field of ``margins``, ``temperature`` or ``polarization_weight``,
-                to its ``kind`` (constant, linear, cosine, cycle), ``from``, ``to`` and ``epochs``;
-                see :class:`solo_margins.methods.settings.Schedule`. A ``temperature`` can have
-                the kind alignment with ``factor`` and ``reference``; see
+                to its ``kind`` (constant, linear, cosine, log, cycle), ``from``, ``to`` and
+                ``epochs``; see :class:`solo_margins.methods.settings.Schedule`. A ``temperature``
+                can have the kind alignment with ``factor`` and ``reference``; see
                 :class:`solo_margins.methods.settings.Alignment`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.

@@ -158,6 +158,32 @@ def test_every_method_with_a_temperature_follows_its_schedule(train, any_method)
             assert all(0.02 <= tau <= 0.3 for tau in taus)
 
 
+COOLING = "method_kwargs.schedules.temperature={kind: log, from: 0.5, to: 0.1, epochs: 2}"
+
+
+def test_the_inverse_temperature_grows_as_the_logarithm_of_steps(train, tmp_path):
+    """Also in a run that goes on from a checkpoint."""
+    steps = [math.log(1 + n) / math.log(1 + 6) for n in range(6)]
+    expected = [1 / (2 + (10 - 2) * ramp) for ramp in steps]
+    whole, resumed = Temperatures(), Temperatures()
+    settings = [TAU, COOLING, "max_epochs=3"]
+    _, lightning = train("simclr_margin", *settings, callbacks=[whole], max_epochs=1)
+    lightning.save_checkpoint(tmp_path / "half.ckpt")
+    half = tmp_path / "half.ckpt"
+    train("simclr_margin", *settings, start=half, callbacks=[resumed], max_epochs=3)
+    used = [tau for taus in [*whole.used, *resumed.used] for tau in taus]
+    assert used == pytest.approx([*expected, 0.1, 0.1, 0.1])
+    assert resumed.logged == pytest.approx([*expected[3:], 0.1, 0.1, 0.1])
+
+
+def test_an_angular_margin_may_pass_zero():
+    """Below it the pull ends before positives are alike."""
+    found = read_schedules({"angular": {"from": 0.3, "to": -1.5}}, VALUES, max_epochs=2)
+    assert found["angular"].at(1) == pytest.approx(-0.6)
+    with pytest.raises(ValueError, match=r"schedules\.angular\.to"):
+        read_schedules({"angular": {"to": -1.6}}, VALUES, max_epochs=2)
+
+
 def test_the_factor_of_mocov3_follows_the_temperature(train):
     """Under a schedule that is over at once the run is that with the last temperature."""
     over = "method_kwargs.schedules.temperature={kind: linear, from: 0.7, to: 0.2, epochs: 0}"
