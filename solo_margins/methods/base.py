@@ -91,8 +91,10 @@ class MarginMethod(CorrectedMethod):
         This is the only place that reads them: the constructor calls it once.
 
         Raises:
-            ValueError: a setting in ``method_kwargs`` is unknown or out of range.
+            ValueError: a setting in ``method_kwargs`` or ``momentum`` is unknown or out of range.
         """
+        # The defaults of solo-learn's method; the constructor of its BaseMethod sets them again.
+        cls.add_and_assert_specific_cfg(cfg)
         cfg.method = canonical_name(cfg.method)
         # solo-learn writes args.json as it is, with references in place of values.
         OmegaConf.resolve(cfg)
