@@ -20,13 +20,18 @@ VALUES = {**asdict(MARGINS), "polarization_weight": 10.0, "temperature": 0.2}
 class Record(pl.Callback):
     """Notes what every step trained with and what it logged."""
 
-    def __init__(self):
+    def __init__(self, is_polarized=False):
+        self.is_polarized = is_polarized
         self.scales, self.weights, self.logged = [], [], []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.scales.append(pl_module.margins.positive_scale)
         self.weights.append(pl_module.polarization.weight)
-        self.logged.append(float(trainer.callback_metrics["schedule_positive_scale"]))
+        metrics = trainer.callback_metrics
+        self.logged.append(metrics["schedule_positive_scale"].item())
+        if self.is_polarized:
+            # Also in a step whose weight is 0.
+            assert metrics["train_polarization_loss"].item() > 0
 
 
 @pytest.mark.parametrize(
@@ -199,30 +204,23 @@ def test_the_factor_of_mocov3_follows_the_temperature(train):
 RAMPED = [
     "method_kwargs.schedules.positive_scale={kind: linear, from: 1, to: 5, epochs: 2}",
     "method_kwargs.schedules.polarization_weight={kind: linear, to: 4, epochs: 2}",
+    "method_kwargs.polarization={lower: 0.05, upper: 0.9}",
     "max_epochs=3",
 ]
 
 
-def test_every_step_trains_with_its_value_and_logs_it(train):
-    record = Record()
-    train("mocov3_margin", *RAMPED, max_epochs=3, limit_train_batches=4, callbacks=[record])
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_every_step_trains_with_its_value_and_logs_it(train, accumulated):
+    """Batches whose gradients are accumulated are one step."""
+    record = Record(is_polarized=True)
+    limits = {"max_epochs": 3, "limit_train_batches": 4, "accumulate_grad_batches": accumulated}
+    train("mocov3_margin", *RAMPED, **limits, callbacks=[record])
     expected = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.0, 5.0, 5.0]
+    if accumulated == 2:
+        expected = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0]
     assert record.scales == expected
     assert record.logged == pytest.approx(expected)
     assert record.weights == [scale - 1.0 for scale in expected]
-
-
-def test_accumulated_batches_are_one_step(train):
-    record = Record()
-    train(
-        "mocov3_margin",
-        *RAMPED,
-        max_epochs=2,
-        limit_train_batches=4,
-        accumulate_grad_batches=2,
-        callbacks=[record],
-    )
-    assert record.scales == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
 
 
 def test_a_resumed_training_goes_on_with_the_ramp(train, tmp_path):
