@@ -13,7 +13,6 @@ from solo_margins.config import setting, write
 from solo_margins.losses.alignment import aligned_temperature, aligned_temperature_by_indexes
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.method_names import canonical_name
 from solo_margins.methods.corrected import CorrectedMethod, CorrectedMomentumMethod
 from solo_margins.methods.parts import encode_in_parts, require_equal_parts
 from solo_margins.methods.queues import neighbours_then_enqueue
@@ -95,13 +94,8 @@ class MarginMethod(CorrectedMethod):
         """
         # The defaults of solo-learn's method; the constructor of its BaseMethod sets them again.
         cls.add_and_assert_specific_cfg(cfg)
-        cfg.method = canonical_name(cfg.method)
         # solo-learn writes args.json as it is, with references in place of values.
         OmegaConf.resolve(cfg)
-        # A composed configuration cannot leave out what another backbone has set: it says null.
-        for name, value in list(setting(cfg, "backbone.kwargs", {}).items()):
-            if value is None:
-                del cfg.backbone.kwargs[name]
         take_short_margins(cfg)
         cfg.pop("margins", None)
         known = (*SHARED_SETTINGS, *cls.own_settings)

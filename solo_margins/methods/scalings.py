@@ -27,7 +27,7 @@ from hydra.utils import get_method, instantiate
 from solo_margins.config import unknown_setting
 from solo_margins.losses.margins import Margins, Scaling
 
-PLACE = "method_kwargs.margins.scaling"
+SETTING = "method_kwargs.margins.scaling"
 
 # Names to functions.
 SCALINGS: dict[str, Scaling] = {}
@@ -67,7 +67,7 @@ def read_scaling(written: Any) -> Scaling | None:
     else:
         known = ", ".join(SCALINGS) or "none so far"
         raise ValueError(
-            f"{PLACE} must be a registered name ({known}) or a mapping with _target_, "
+            f"{SETTING} must be a registered name ({known}) or a mapping with _target_, "
             f"got {written!r}"
         )
     _try(function, written)
@@ -76,7 +76,7 @@ def read_scaling(written: Any) -> Scaling | None:
 
 def _by_target(written: Mapping[str, Any]) -> Scaling:
     if "_target_" not in written:
-        raise ValueError(unknown_setting(PLACE, next(iter(written), ""), ["_target_"]))
+        raise ValueError(unknown_setting(SETTING, next(iter(written), ""), ["_target_"]))
     try:
         target = get_method(written["_target_"])
         if inspect.isclass(target):
@@ -84,7 +84,7 @@ def _by_target(written: Mapping[str, Any]) -> Scaling:
         return instantiate(written, _partial_=True)
     except (HydraException, ImportError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{PLACE}._target_={written['_target_']}: {reason}") from error
+        raise ValueError(f"{SETTING}._target_={written['_target_']}: {reason}") from error
 
 
 def _try(function: Scaling, written: Any) -> None:
@@ -95,5 +95,5 @@ def _try(function: Scaling, written: Any) -> None:
     # Whatever it raises, it is no scaling.
     except Exception as error:
         raise ValueError(
-            f"{PLACE}={written} cannot be called with (angle, q): {type(error).__name__}: {error}"
+            f"{SETTING}={written} cannot be called with (angle, q): {type(error).__name__}: {error}"
         ) from error

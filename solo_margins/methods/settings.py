@@ -17,15 +17,14 @@ from solo_margins.losses.checks import (
     NON_NEGATIVE,
     POSITIVE,
     UP_TO_ONE,
-    Range,
     require_band,
     require_choice,
     require_count,
     require_flag,
     require_number,
 )
+from solo_margins.losses.margins import COSINE, RANGES, Margins
 from solo_margins.losses.margins import FIELDS as NUMBERS_OF_MARGINS
-from solo_margins.losses.margins import RANGES, Margins
 from solo_margins.methods.scalings import read_scaling
 
 PLACE = "method_kwargs.schedules"
@@ -33,7 +32,6 @@ KEYS = ("kind", "from", "to", "epochs")
 KINDS = ("constant", "linear", "cosine", "cycle", "log")
 # A temperature can also follow the positives.
 ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
-COSINE = Range("a number in [-1, 1]", low=-1.0, high=1.0)
 # Settings that are true or false, with their defaults.
 FLAGS = {
     "symmetric": True,
@@ -116,7 +114,7 @@ class Schedule:
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
-        return dict(zip(KEYS, (self.kind, self.start, self.end, self.epochs), strict=True))
+        return {"kind": self.kind, "from": self.start, "to": self.end, "epochs": self.epochs}
 
     def at(
         self, epochs: float, run_length: float = math.inf, steps_per_epoch: float = 1.0
