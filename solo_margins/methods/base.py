@@ -100,10 +100,10 @@ class MarginMethod(CorrectedMethod):
         cfg.pop("margins", None)
         known = (*SHARED_SETTINGS, *cls.own_settings)
         settings = MarginSettings.read(cfg, known, cls.has_negatives)
+        settings.refuse_idle_settings(cls.margins_by_row)
         for name in cls.margins_by_row:
-            if name in settings.schedules or getattr(settings.margins, name) != getattr(
-                Margins, name
-            ):
+            is_set = getattr(settings.margins, name) != getattr(Margins, name)
+            if is_set or name in settings.schedules:
                 raise ValueError(
                     f"method_kwargs.margins.{name} and method_kwargs.schedules.{name} have no "
                     f"effect: method={cfg.method} computes {name} for every row"
