@@ -209,7 +209,7 @@ class NegativeSide(NamedTuple):
 class _Matrix:
     """The weighted sum of the rows' losses and its gradients, computed in several ways.
 
-    Gradients are those by logits times ``factor``, until ``_by_cosine`` makes them those by
+    Gradients by logits are multiplied by ``_factor``; then ``_by_cosine`` makes them those by
     cosines.
     """
 
@@ -226,12 +226,13 @@ class _Matrix:
         losses = plain.row_losses(cosine, is_positive, is_negative, self.spec)
         return (losses * self.weight).sum()
 
-    @property
-    def factor(self) -> float:
-        """What numbers that the host knows make of a gradient by logits: weight over τ."""
+    def _factor(self, vectors: Tensor) -> float:
+        """Return the weight of rows over τ, as far as they are numbers that the host knows."""
         weight, temperature = self.weight, self.spec.temperature
         factor = 1.0 if isinstance(weight, Tensor) else weight
-        return factor if isinstance(temperature, Tensor) else factor / temperature
+        if not isinstance(temperature, Tensor):
+            factor /= temperature
+        return min(factor, torch.finfo(vectors.dtype).max)
 
     def _by_cosine(self, gradient: Tensor | None) -> Tensor | None:
         """Divide a gradient by a temperature that the host does not know."""
@@ -241,9 +242,9 @@ class _Matrix:
         return gradient.div_(temperature)
 
     def _of_positives(self, vectors: Tensor) -> float:
-        """Return s of all rows times ``factor``."""
-        largest = geometry.largest_factor(vectors)
-        return min(self.spec.margins.common_scale, largest) * self.factor
+        """Return s of all rows times their weight over τ."""
+        scale = min(self.spec.margins.common_scale, geometry.largest_factor(vectors))
+        return min(scale * self._factor(vectors), torch.finfo(vectors.dtype).max)
 
     def _total(self, terms: RowTerms) -> Tensor:
         """Return the sum of weighted losses."""
@@ -345,21 +346,22 @@ class _Matrix:
 
         per_negative = self._per_negative(terms.to_negatives, total, size)
         gradient = torch.zeros_like(vectors)
-        factors = vectors.new_empty(tile * size)
+        factor = self._factor(vectors)
+        sums = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
             tile_exp = kept[number] if keep else self._exponentials(vectors, strip, buffer)
-            both = factors[: tile_exp.numel()].view(tile_exp.shape)
+            both = sums[: tile_exp.numel()].view(tile_exp.shape)
             torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
             tile_exp.mul_(both)
-            gradient[strip].addmm_(tile_exp, vectors[strip.start :], alpha=self.factor)
+            gradient[strip].addmm_(tile_exp, vectors[strip.start :], alpha=factor)
             if strip.stop < size:
                 right = tile_exp[:, strip.stop - strip.start :]
-                gradient[strip.stop :].addmm_(right.t(), vectors[strip], alpha=self.factor)
+                gradient[strip.stop :].addmm_(right.t(), vectors[strip], alpha=factor)
 
-        factor = self._positive_grad(side, terms, spec.margins, None)
-        factor = factor + factor.reshape(-1)[self.positives.mirrored]
-        for number in range(factor.shape[1]):
-            one = factor[:, number].unsqueeze(1)
+        by_positives = self._positive_grad(side, terms, spec.margins, None)
+        by_positives = by_positives + by_positives.reshape(-1)[self.positives.mirrored]
+        for number in range(by_positives.shape[1]):
+            one = by_positives[:, number].unsqueeze(1)
             direction = angles.direction[:, number]
             gradient.addcmul_(direction, one, value=-self._of_positives(vectors))
         return loss, [self._by_cosine(gradient)]
@@ -386,6 +388,7 @@ class _Matrix:
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
         buffer = rows.new_empty(tiles[0].stop * width)
+        factor = self._factor(rows)
         collected: list[RowTerms] = []
 
         for part in tiles:
@@ -401,23 +404,23 @@ class _Matrix:
                 continue
             by_logit, scale = self._by_negatives(negatives, terms, width)
             if for_rows is not None:
-                _product(by_logit, columns, self.factor, out=for_rows[part]).mul_(scale)
+                _product(by_logit, columns, factor, out=for_rows[part]).mul_(scale)
             if for_columns is not None:
-                for_columns.addmm_(by_logit.t(), rows[part] * scale, alpha=self.factor)
+                for_columns.addmm_(by_logit.t(), rows[part] * scale, alpha=factor)
 
         terms = _of_all_rows(collected)
         loss = self._total(terms)
         if not any(needed):
             return loss, [None, None]
-        factors = self._positive_grad(side, terms, spec.margins, positives.valid)
-        for number in range(factors.shape[1]):
-            factor = factors[:, number].unsqueeze(1)
+        by_positives = self._positive_grad(side, terms, spec.margins, positives.valid)
+        for number in range(by_positives.shape[1]):
+            one = by_positives[:, number].unsqueeze(1)
             if for_rows is not None:
                 direction = angles.direction[:, number]
-                for_rows.addcmul_(direction, factor, value=-self._of_positives(rows))
+                for_rows.addcmul_(direction, one, value=-self._of_positives(rows))
             if for_columns is not None and positives.vectors is None:
                 back = geometry.direction_back(rows, partners[:, number], angles, number)
-                positives.add_to_(for_columns, number, back, factor, -self._of_positives(rows))
+                positives.add_to_(for_columns, number, back, one, -self._of_positives(rows))
         return loss, [self._by_cosine(for_rows), self._by_cosine(for_columns)]
 
     def by_ids(self, rows: Tensor, columns: Tensor, needed: Sequence[bool]) -> LossAndGradients:
@@ -430,6 +433,7 @@ class _Matrix:
         tiles = geometry.row_tiles(rows.shape[0], 4 * width, self.tile_size, rows.device)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
+        factor = self._factor(rows)
         collected: list[RowTerms] = []
         for part in tiles:
             cosine = rows[part] @ columns.t()
@@ -453,9 +457,9 @@ class _Matrix:
             common = min(margins.common_scale, geometry.largest_factor(rows))
             by_logit = by_logit.mul_(scale).sub_(by_positive, alpha=common)
             if for_rows is not None:
-                _product(by_logit, columns, self.factor, out=for_rows[part])
+                _product(by_logit, columns, factor, out=for_rows[part])
             if for_columns is not None:
-                for_columns.addmm_(by_logit.t(), rows[part], alpha=self.factor)
+                for_columns.addmm_(by_logit.t(), rows[part], alpha=factor)
         loss = self._total(_of_all_rows(collected))
         return loss, [self._by_cosine(for_rows), self._by_cosine(for_columns)]
 
