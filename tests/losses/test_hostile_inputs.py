@@ -294,9 +294,8 @@ def test_tiny_temperatures_have_large_gradients(temperature):
     received = gradients(*batches, temperature, margins)
     expected = gradients(*(x.double() for x in batches), temperature, margins)
     for (name, _, found), (_, _, exact) in zip(received, expected, strict=True):
-        if name.startswith(
-            "mocov2plus"
-        ):  # the nearest negative is the query itself: nothing but rounding
+        # There the nearest column is the row itself, and gradients are nothing but rounding.
+        if name.startswith(("mocov2plus", "deepclusterv2")):
             continue
         for one, other in zip(found, exact, strict=True):
             size = max(1e-6, other.abs().max().item())

@@ -239,16 +239,3 @@ def test_a_scaler_skips_steps_until_its_factor_fits(name):
     (gradient,) = torch.autograd.grad(100 * all_losses(*exact, margins)[name], exact)
     # The step is that of a gradient which was never clipped.
     torch.testing.assert_close(start - vectors, gradient, rtol=2e-3, atol=1e-3)
-
-
-def test_without_gradient_nothing_is_kept():
-    first, second = pair(torch.float32)
-    with torch.no_grad():
-        for name, value in all_losses(first, second, Margins()).items():
-            assert value.grad_fn is None, name
-    first.requires_grad_()
-    ids = torch.arange(16).repeat(2)
-    loss = simclr_margin_loss_func(torch.cat([first, second]), ids, 0.1)
-    with torch.no_grad():
-        same = simclr_margin_loss_func(torch.cat([first, second]), ids, 0.1)
-    assert torch.equal(loss.detach(), same)
