@@ -14,7 +14,7 @@ from solo.methods.base import BaseMethod
 from solo.utils.momentum import MomentumUpdater
 from torch import nn
 
-from solo_margins.methods.corrected import TeacherUpdater
+from solo_margins.methods.corrected import CheckpointRefused, TeacherUpdater
 
 
 class Watch(pl.Callback):
@@ -322,6 +322,33 @@ def test_a_resumed_run_goes_on_with_rates_and_tau(config, loaders, trainer, tmp_
     assert resumed.rates == [pytest.approx(rates) for rates in whole.rates[-2:]]
     assert len(set(whole.taus)) == 6
     assert resumed.taus == pytest.approx(whole.taus[-2:])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seed=7",
+        "method_kwargs.margins.angular=0.5",
+        "method_kwargs.negatives.kind=hard",
+        "method_kwargs.polarization.weight=1",
+        "method_kwargs.schedules.positive_scale={to: 3, epochs: 1}",
+    ],
+)
+def test_a_run_goes_on_with_its_own_loss_and_seed(
+    train, config, loaders, trainer, tmp_path, change
+):
+    _, first = train("simclr_margin")
+    start = tmp_path / "first.ckpt"
+    first.save_checkpoint(start)
+    with pytest.raises(CheckpointRefused, match=change.partition("=")[0]):
+        train("simclr_margin", change, start=start, max_epochs=2)
+    intended = [change, "resume_with_changes=true"]
+    _, again = train("simclr_margin", *intended, start=start, max_epochs=2)
+    assert again.global_step == 6
+    # A validation reads its weights alone.
+    cfg = config("simclr_margin", change)
+    [metrics] = trainer(cfg).validate(METHODS["simclr_margin"](cfg), loaders(cfg)[1], start)
+    assert metrics["val_loss"] > 0
 
 
 @pytest.mark.parametrize("enabled", [True, False])
