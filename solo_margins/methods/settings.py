@@ -271,6 +271,8 @@ READ_BY_NEGATIVES = {
 class Negatives:
     """How the negatives of a row are weighted.
 
+    The defaults of mean and width are ours: their paper chooses them for each data set.
+
     Args:
         kind: ``"standard"``, ``"debiased"``, ``"hard"`` or ``"gaussian"``.
         tau_plus: probability that a negative is of the same class, in [0, 1); read by debiased and
