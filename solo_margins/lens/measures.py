@@ -18,8 +18,12 @@
 ``silenced_positives``                    share of positives that the curve leaves < 0.1 of s
 ``alignment``, ``uniformity``             Wang & Isola, 2020: mean ‖u−v‖² of positives, and
                                           log mean exp(−2‖u−v‖²) of all pairs of projections
-``effective_rank``, ``feature_width``     exp of the entropy of the singular values of the
-                                          backbone's features, and its largest possible value
+``rankme``                                RankMe of the backbone's features: how many directions
+                                          they use
+``rankme_rows``, ``feature_width``        the number of rows that it is of, and its largest possible
+                                          value, the smaller side of these rows
+``alpha_req``                             α-ReQ: how fast the eigenvalues of the features'
+                                          covariance fall, where there are 20 or more
 ``polarization_loss``, ``pairs_in_band``  the regulariser on the projections, and the share of
                                           pairs in its band
 ========================================  =========================================================
@@ -48,6 +52,9 @@ MAX_ROWS = 256
 MOST_PAIRS = 2**21
 SATURATED = 0.99
 SILENCED = 0.1
+# α-ReQ is fitted to the 11th to the 100th eigenvalue, and not to fewer than ten.
+FITTED = slice(10, 100)
+FEWEST_EIGENVALUES = 20
 # What is measured of rows and pairs, but not averaged.
 NOT_AVERAGED = ("pull_plain", "push_plain")
 Band = tuple[float, float] | None
@@ -77,8 +84,7 @@ def measure(
         _add_distances(seen, projections, band)
     if captured.features:
         features = _evenly(torch.cat(captured.features), 2 * MAX_ROWS)
-        seen.scalars["effective_rank"] = effective_rank(features)
-        seen.scalars["feature_width"] = float(min(features.shape))
+        _add_spectrum(seen, features)
     return seen
 
 
@@ -236,17 +242,73 @@ def _add_distances(seen: Observation, projections: Tensor, band: Band) -> None:
         seen.scalars["pairs_in_band"] = (inside > 0.0).double().mean().item()
 
 
-def effective_rank(features: Tensor) -> float:
-    """Return exp of the entropy of the singular values (Roy & Vetterli, 2007); NaN if not finite.
+def _add_spectrum(seen: Observation, features: Tensor) -> None:
+    seen.scalars["rankme_rows"] = float(len(features))
+    seen.scalars["feature_width"] = float(min(features.shape))
+    if not features.isfinite().all():
+        seen.scalars["rankme"] = math.nan
+        return
+    spectrum = singular_values(features)
+    seen.scalars["rankme"] = rankme(spectrum)
+    alpha = alpha_req(spectrum)
+    if alpha is not None:
+        seen.scalars["alpha_req"] = alpha
 
-    >>> round(effective_rank(torch.eye(4)), 3), round(effective_rank(torch.ones(4, 3)), 3)
+
+def singular_values(features: Tensor) -> Tensor:
+    """Return the singular values of finite features in float64, the largest first."""
+    wide = features.double()
+    # From the smaller Gram matrix: far cheaper than an SVD.
+    gram = wide @ wide.t() if wide.shape[0] <= wide.shape[1] else wide.t() @ wide
+    return torch.linalg.eigvalsh(gram).flip(0).clamp_min(0.0).sqrt()
+
+
+def rankme(spectrum: Tensor) -> float:
+    r"""Return RankMe, a smooth rank, from the singular values :math:`\sigma_k` of features.
+
+    .. math::
+        \mathrm{RankMe} = \exp\Big(-\sum_k p_k \log p_k\Big), \qquad
+        p_k = \frac{\sigma_k}{\sum_j \sigma_j} + 10^{-7}
+
+    Garrido et al., RankMe, 2023, https://arxiv.org/abs/2210.02885, Eq. 1, on features that are not
+    centred. Its authors take 25,600 rows and mostly projections; with fewer rows it is smaller.
+    Features that are all 0 have the rank 0.
+
+    >>> round(rankme(torch.ones(4)), 3), round(rankme(torch.tensor([2.0, 0.0, 0.0])), 3)
     (4.0, 1.0)
     """
-    wide = features.double()
-    if not wide.isfinite().all():
-        return math.nan
-    # Singular values from the smaller Gram matrix: far cheaper than an SVD.
-    gram = wide @ wide.t() if wide.shape[0] <= wide.shape[1] else wide.t() @ wide
-    values = torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
-    total = values.sum()
-    return torch.special.entr(values / total).sum().exp().item() if total > 0 else 0.0
+    total = spectrum.sum()
+    if total == 0.0:
+        return 0.0
+    share = spectrum / total + 1e-7
+    return torch.special.entr(share).sum().exp().item()
+
+
+def alpha_req(spectrum: Tensor) -> float | None:
+    r"""Return α of α-ReQ from the singular values of features, None if fewer than 20 are not 0.
+
+    The eigenvalues :math:`\lambda_j = \sigma_j^2` of the features' covariance fall about as
+    :math:`j^{-\alpha}`: near 1 is good for linear probes, larger means that few directions carry
+    most of the variance. α is the slope of :math:`\log \lambda_j` over :math:`-\log j` for j from
+    11 to 100 by least squares with weights :math:`1/j`.
+
+    Agrawal et al., α-ReQ, 2022, https://arxiv.org/abs/2202.05808; range and weights are those of
+    the authors' code. They centre the features. Here the mean stays in, as in RankMe: it is most of
+    the first eigenvalue, which the fit leaves out, and changes α by some hundredths.
+
+    >>> power_law = torch.arange(1.0, 65.0) ** -0.6
+    >>> round(alpha_req(power_law), 3)
+    1.2
+    """
+    eigenvalues = spectrum.double().square()
+    # What is smaller is rounding.
+    smallest = len(eigenvalues) * torch.finfo(torch.float64).eps * eigenvalues.max()
+    eigenvalues = eigenvalues[eigenvalues > smallest]
+    if len(eigenvalues) < FEWEST_EIGENVALUES:
+        return None
+    number = torch.arange(1, len(eigenvalues) + 1, device=spectrum.device).double()[FITTED]
+    weight = 1.0 / number / (1.0 / number).sum()
+    x = -number.log()
+    y = eigenvalues[FITTED].log()
+    x = x - (weight * x).sum()
+    return ((weight * x * y).sum() / (weight * x.square()).sum()).item()

@@ -34,6 +34,8 @@ from solo_margins.files import append_line, complete_file, read_lines
 FILE = "lens.jsonl"  # in the run's folder
 # Numbers that JSON does not have, as Python writes them, and what is written instead.
 CONSTANTS = {"NaN": None, "Infinity": "inf", "-Infinity": "-inf"}
+# Quantities that files of earlier versions have under another name.
+RENAMED = {"effective_rank": "rankme"}
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,9 @@ def _add(run: LensRun, content: dict[str, Any]) -> None:
         run.warnings.append(HealthWarning(int(content["step"]), content["name"], content["text"]))
     elif kind == "observation":
         epoch = _numbers({"epoch": content["epoch"]})["epoch"]
-        seen = Observation(int(content["step"]), epoch, _numbers(content["scalars"]))
+        seen = Observation(int(content["step"]), epoch, scalars={})
+        for name, value in _numbers(content["scalars"]).items():
+            seen.scalars[RENAMED.get(name, name)] = value
         for name, one in content["histograms"].items():
             seen.histograms[name] = Histogram(float(one["low"]), float(one["high"]), one["counts"])
         for name, value in content["margins"].items():

@@ -74,7 +74,8 @@ class HealthChecks:
         ``nonfinite``        how many ``observations`` hold a number that is not finite
         ``chance_share``     the loss as a share of that of guessing, without margins in the logits
         ``images``           among how many the loss of guessing guesses
-        ``rank_share``       the effective rank as a share of its highest value, or of 6
+        ``rank_share``       RankMe as a share of its highest value, or of 6
+        ``of_rows``          of how many rows it is, as text
         ``vanishing``        share of rows with q above 0.99 whose gradient is that of 1 − q
         ``gain``             (1 − αq)/(1 − q), what α = 1 would multiply the pull by
         ``factor``           1/(1 − αq), what attenuation multiplies the pull by
@@ -101,7 +102,10 @@ class HealthChecks:
         v["images"] = round(math.exp(v["chance_loss"]), 1)
         if not (margins.angular or margins.subtractive):
             v["chance_share"] = _ratio(v["loss"], v["chance_loss"])
-        v["rank_share"] = _ratio(v["effective_rank"], max(v["highest_effective_rank"], 6.0))
+        v["rank_share"] = _ratio(v["rankme"], max(v["highest_rankme"], 6.0))
+        v["of_rows"] = ""
+        if "rankme_rows" in seen.scalars:
+            v["of_rows"] = f" ({v['rankme_rows']:.0f} rows)"
         if v["negatives_weight"] == 1.0:
             v["vanishing"] = v["saturated_q"]
         remainder = 1.0 - margins.attenuation * v["q"]
@@ -128,7 +132,7 @@ class HealthChecks:
         past.setdefault("nonfinite", 0)
         if not all(math.isfinite(value) for value in seen.scalars.values()):
             past["nonfinite"] += 1
-        for name in ("effective_rank", "pairs_in_band"):
+        for name in ("rankme", "pairs_in_band"):
             if name in seen.scalars:
                 past[f"highest_{name}"] = max(past.get(f"highest_{name}", 0.0), values[name])
         if is_warm:

@@ -46,7 +46,7 @@ def test_every_method_is_seen_and_none_is_changed(fitted, method):
         assert torch.equal(value, watched.state_dict()[key]), key
     assert len(run.observations) >= 3
     seen = run.observations[-1].scalars
-    assert seen.keys() >= ANGLES | {"effective_rank", "uniformity"}
+    assert seen.keys() >= ANGLES | {"rankme", "uniformity"}
     assert seen["effective_scale"] == pytest.approx(1.0)
     for name in ("q", "push", "temperature"):
         assert (name in seen) == (method not in WITHOUT_NEGATIVES)
@@ -154,7 +154,7 @@ def test_a_run_is_observed_and_says_what_it_cost(settings, capsys):
     assert run.cost["observations"] == 2
     assert 0 < run.cost["seconds"] < run.cost["training_seconds"]
     logged = (done.folder / "logs" / "version_0" / "metrics.csv").read_text()
-    assert "lens/effective_rank" in logged.splitlines()[0]
+    assert "lens/rankme" in logged.splitlines()[0]
 
 
 def test_it_is_off_by_default(settings):
@@ -211,7 +211,7 @@ def test_tensorboard_gets_numbers_and_histograms(settings):
     )
     logged.Reload()
     tags = logged.Tags()
-    assert "lens/effective_rank" in tags["scalars"]
+    assert "lens/rankme" in tags["scalars"]
     assert {"lens/positive_angle", "lens/q", "lens/distance"} <= set(tags["histograms"])
     seen = records.read(done.folder).observations[0].histograms["q"]
     shown = logged.Histograms("lens/q")[0].histogram_value

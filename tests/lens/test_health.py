@@ -26,7 +26,7 @@ def healthy(epoch=100.0, margins=PLAIN, **changes):
     scalars = {
         "loss": 1.0,
         "chance_loss": math.log(128),
-        "effective_rank": 20.0,
+        "rankme": 20.0,
         "angle_separation": 0.95,
         "effective_scale": 1.0,
         "saturated_q": 0.1,
@@ -61,7 +61,7 @@ def advised(*seen, settings=CONFIGURED):
 SYMPTOMS = {
     "nonfinite": (lasting(healthy(loss=math.nan)), "lower optimizer.lr"),
     "collapse_loss": (lasting(loss=4.9), "lower optimizer.lr"),
-    "collapse_rank": (lasting(effective_rank=3.0), "lower optimizer.lr"),
+    "collapse_rank": (lasting(rankme=3.0), "lower optimizer.lr"),
     "collapse_angles": (lasting(angle_separation=0.5), "raise scheduler.warmup_epochs"),
     "exploding_scale": (
         lasting(effective_scale=60.0, margins=Margins(angular=3.0)),
@@ -138,7 +138,7 @@ def test_without_a_configuration_no_setting_of_our_programs_is_named(name):
     ],
 )
 def test_margins_are_the_first_cause_of_a_collapse(changes, advice):
-    assert advice in advised(*lasting(effective_rank=1.0, **changes))["collapse_rank"]
+    assert advice in advised(*lasting(rankme=1.0, **changes))["collapse_rank"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_at_half_the_weight_of_negatives_gradients_do_not_vanish():
     ("changes", "name"),
     [
         ({"loss": math.log(128) - 0.01}, "collapse_loss"),
-        ({"effective_rank": 1.2}, "collapse_rank"),
+        ({"rankme": 1.2}, "collapse_rank"),
         ({"angle_separation": 0.51}, "collapse_angles"),
     ],
 )
@@ -238,7 +238,7 @@ def test_without_negatives_the_learning_rate_is_the_scale():
 
 
 def test_the_program_prints_the_most_urgent_lines(tmp_path, capsys):
-    bad = {"q": 0.6, "effective_rank": 1.0, "angle_separation": 0.5, "positive_angle": 1.2}
+    bad = {"q": 0.6, "rankme": 1.0, "angle_separation": 0.5, "positive_angle": 1.2}
     bad.update(pull=0.1, push=0.3, loss=4.9, saturated_q=0.5)
     (tmp_path / "bad").mkdir()
     write_lens(tmp_path / "bad", lasting(**bad))

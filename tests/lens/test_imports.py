@@ -40,7 +40,7 @@ def test_a_loop_and_the_commands_need_neither_solo_learn_nor_hydra_nor_lightning
     pytest.importorskip("plotly")
     pytest.importorskip("matplotlib")
     found = answer(LOOP)
-    assert {"q", "positive_angle", "effective_rank"} <= set(found["measured"])
+    assert {"q", "positive_angle", "rankme"} <= set(found["measured"])
     assert found["loaded"] == [], "what observes needs nothing of what reads"
     assert (tmp_path / "lens_curves.png").is_file()
     assert (tmp_path / "report.html").stat().st_size > 1 << 20

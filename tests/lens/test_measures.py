@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from solo_margins.lens.capture import StepCapture
-from solo_margins.lens.measures import effective_rank, measure, separation
+from solo_margins.lens.measures import measure, separation
 from solo_margins.losses import (
     Margins,
     byol_curv_loss_func,
@@ -88,14 +89,57 @@ def test_distances_are_those_of_the_regulariser():
     assert found.scalars["uniformity"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_effective_rank_counts_directions():
+def test_rankme_is_that_of_its_paper():
+    """Garrido et al., 2023, Eq. 1, on features as they are."""
+    features, _ = batch(rows=40, width=24)
+    features = features + 3.0
+    sigma = torch.linalg.svdvals(features.double())
+    share = sigma / sigma.norm(p=1) + 1e-7
+    expected = math.exp(-(share * share.log()).sum())
+    found = measure(StepCapture(features=[features[:15], features[15:]])).scalars
+    assert found["rankme"] == pytest.approx(expected, rel=1e-9)
+    assert (found["rankme_rows"], found["feature_width"]) == (40, 24)
+
+
+@pytest.mark.parametrize("width", [24, 300])
+def test_alpha_req_is_the_slope_of_the_eigenvalues(width):
+    """Agrawal et al., 2022: the covariance's eigenvalues 11 to 100, weighted by 1/j."""
     generator = torch.Generator().manual_seed(0)
-    basis = torch.linalg.qr(torch.randn(32, 32, generator=generator)).Q
-    assert effective_rank(basis[:, :5]) == pytest.approx(5.0, rel=1e-4)
-    line = torch.randn(50, 1, generator=generator) @ torch.randn(1, 8, generator=generator)
-    assert effective_rank(line) == pytest.approx(1.0, abs=1e-3)
-    assert effective_rank(torch.zeros(4, 4)) == 0.0
-    assert math.isnan(effective_rank(torch.full((4, 4), math.inf)))
+    falling = torch.arange(1, width + 1) ** -0.65
+    features = torch.randn(1000, width, generator=generator).double() * falling
+    found = measure(StepCapture(features=[features])).scalars
+    # As many rows as the lens looks at.
+    features = features[torch.linspace(0, 999, int(found["rankme_rows"])).round().long()]
+    eigenvalues = torch.linalg.eigvalsh(features.t() @ features / len(features)).flip(0)
+    number = np.arange(1, width + 1)[10:100]
+    weight = np.sqrt(1 / number)  # polyfit squares it
+    slope, _ = np.polyfit(np.log(number), eigenvalues[10:100].log().numpy(), 1, w=weight)
+    assert found["alpha_req"] == pytest.approx(-slope, rel=1e-6)
+
+
+def test_a_mean_of_the_features_hardly_changes_alpha_req():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(512, 256, generator=generator) * torch.arange(1, 257) ** -0.5
+    found = [
+        measure(StepCapture(features=[features + shift])).scalars["alpha_req"]
+        for shift in (-features.mean(dim=0), 10.0)
+    ]
+    assert found[0] == pytest.approx(found[1], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("features", "rank"),
+    [
+        (torch.zeros(40, 40), 0.0),
+        (torch.ones(40, 40), 1.0),
+        (torch.eye(40)[:, :19], 19.0),
+        (torch.full((40, 40), math.inf), math.nan),
+    ],
+)
+def test_features_without_a_spectrum_have_no_alpha_req(features, rank):
+    found = measure(StepCapture(features=[features])).scalars
+    assert found["rankme"] == pytest.approx(rank, rel=1e-3, nan_ok=True)
+    assert "alpha_req" not in found
 
 
 def test_separation_counts_pairs():
@@ -130,5 +174,5 @@ def test_numbers_that_are_not_finite_do_not_stop_a_run():
     with capture() as seen:
         mocov3_margin_loss_func(query, key)
     found = measure(StepCapture(seen, features=[query], projections=[query]))
-    assert math.isnan(found.scalars["effective_rank"])
+    assert math.isnan(found.scalars["rankme"])
     assert math.isnan(found.scalars["loss"])

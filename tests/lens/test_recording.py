@@ -60,7 +60,7 @@ def test_a_loop_is_observed_and_says_what_it_cost(tmp_path, capsys, device):
     assert seen.scalars["temperature"] == pytest.approx(0.3)
     assert seen.scalars["effective_scale"] == pytest.approx(2.0)
     assert seen.margins["positive_scale"] == 2.0
-    assert {"effective_rank", "uniformity", "q"} <= seen.scalars.keys()
+    assert {"rankme", "uniformity", "q"} <= seen.scalars.keys()
     assert seen.scalars["feature_width"] == 6
     assert (run.header["method"], run.header["settings"]) == ("Model", {})
     assert run.cost["observations"] == 3
@@ -71,7 +71,7 @@ def test_without_a_model_only_what_losses_compare_is_measured(tmp_path):
     with lens.recording():
         loss_of(model)
     assert {"q", "pull", "positive_angle"} <= lens.last.scalars.keys()
-    assert not {"effective_rank", "uniformity"} & lens.last.scalars.keys()
+    assert not {"rankme", "uniformity"} & lens.last.scalars.keys()
 
 
 @pytest.mark.parametrize("is_model_known", [True, False])
@@ -84,7 +84,7 @@ def test_another_loss_is_reported_once(tmp_path, caplog, is_model_known):
                 (1 - nn.functional.cosine_similarity(one, other)).mean().backward()
     [record] = caplog.records
     assert "no loss of solo_margins was called" in record.getMessage()
-    assert ("effective_rank" in lens.last.scalars) == is_model_known
+    assert ("rankme" in lens.last.scalars) == is_model_known
 
 
 def test_steps_may_be_told_and_a_resumed_loop_continues_its_file(tmp_path):
@@ -215,7 +215,7 @@ def test_any_lightning_module_in_any_trainer(tmp_path, accelerator, where, folde
     run = records.read(folder)
     seen = [(one.step, one.epoch) for one in run.observations]
     assert seen == [(0, 0.0), (2, 0.5), (4, 1.0), (6, 1.5)]
-    assert {"effective_rank", "q", "uniformity"} <= run.observations[0].scalars.keys()
+    assert {"rankme", "q", "uniformity"} <= run.observations[0].scalars.keys()
     assert load_runs([folder])[1] == []
     if where == "logs":
         assert "lens/q" in (folder / "metrics.csv").read_text().splitlines()[0]
