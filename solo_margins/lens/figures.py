@@ -45,8 +45,24 @@ def sections(runs: Sequence[ReportedRun]) -> dict[str, dict[str, Any]]:
             else:
                 figure = _over_runs(runs, plot)
             if figure is not None:
-                shown.setdefault(section, {})[title] = {**plot, "figure": figure}
+                about = plot["about"].replace("{of_rows}", of_rows(runs))
+                shown.setdefault(section, {})[title] = {"about": about, "figure": figure}
     return shown
+
+
+def of_rows(runs: Sequence[ReportedRun]) -> str:
+    """Return of how many rows of features the spectra are, as text: `` of 512 rows``."""
+    numbers: set[float] = set()
+    for run in runs:
+        for seen in run.lens.observations:
+            numbers.add(seen.scalars.get("rankme_rows", math.nan))
+    known = [number for number in numbers if math.isfinite(number)]
+    if not known:
+        return ""
+    fewest, most = min(known), max(known)
+    if fewest == most:
+        return f" of {most:.0f} rows"
+    return f" of {fewest:.0f} to {most:.0f} rows"
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
@@ -75,8 +91,7 @@ def _line(run: ReportedRun, points: Iterable[Point], is_second: bool = False) ->
         name=html.escape(label, quote=False),
         line={"color": run.colour, "dash": "dot" if is_second else "solid"},
         mode="lines+markers" if len(x) <= FEW_POINTS else "lines",
-        legendgroup=str(run.folder),
-        showlegend=not is_second,
+        legendgroup=str(run.place),
         hovertemplate="%{y:.4g}",
     )
 
@@ -151,12 +166,11 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
     panels = [panel for panel in HISTOGRAMS if names.intersection(panel[1])]
     if not panels:
         return None
-    titles = [title for title, *_ in panels]
-    figure = make_subplots(rows=len(panels), subplot_titles=titles, vertical_spacing=0.12)
+    figure = make_subplots(rows=len(panels), vertical_spacing=0.12)
     steps = thinned(sorted({seen.step for seen in observations}), MOST_STEPS)
     shares: dict[int, list[list[float]]] = {step: [] for step in steps}
-    for row, (_, quantities, end, unit) in enumerate(panels, start=1):
-        figure.update_xaxes(range=[0, end], row=row, col=1)
+    for row, (title, quantities, end, unit) in enumerate(panels, start=1):
+        figure.update_xaxes(title=title, range=[0, end], row=row, col=1)
         for name, run in product(quantities, runs):
             seen = [each for each in run.lens.observations if name in each.histograms]
             if not seen:
@@ -171,7 +185,6 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
             line.line.shape = "hv"
             line.fill = "none" if is_second else "tozeroy"
             line.fillcolor = f"rgba{(*hex_to_rgb(run.colour), 0.2)}"
-            line.showlegend = row == 1 and not is_second
             figure.add_trace(line, row=row, col=1)
     if "distance" in names:
         _shade_bands(figure, runs, row=len(panels))
@@ -179,7 +192,12 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
     moves = []
     for step, of_step in shares.items():
         moves.append({"label": str(step), "method": "restyle", "args": [{"y": of_step}]})
-    slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
+    slider = {
+        "steps": moves,
+        "active": len(moves) - 1,
+        "currentvalue": {"prefix": "step "},
+        "pad": {"t": 40},
+    }
     return figure.update_layout(template="none", height=230 * len(panels) + 110, sliders=[slider])
 
 

@@ -42,6 +42,15 @@ def test_without_args_json_the_lens_knows_the_settings(tmp_path):
     assert run.margins == Margins(positive_scale=2.0, curvature=1.0)
 
 
+def test_records_of_earlier_versions_are_read(tmp_path):
+    path = write_run(tmp_path / "run", looks=6) / "lens.jsonl"
+    path.write_text(path.read_text().replace('"rankme"', '"effective_rank"'))
+    [run], notes = load_runs([path.parent])
+    assert notes == []
+    assert run.lens.observations[-1].scalars["rankme"] > 12
+    assert "effective_rank" not in run.lens.observations[-1].scalars
+
+
 def test_a_half_written_file_shows_what_is_whole(tmp_path):
     path = write_run(tmp_path / "run", looks=3) / "lens.jsonl"
     content = path.read_bytes().rstrip(b"\n").split(b"\n")
