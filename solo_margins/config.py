@@ -50,7 +50,7 @@ def read(cfg: Any, place: str, kind: type[Settings]) -> Settings:
         Traceback (most recent call last):
         ...
         ValueError: lens has no setting 'evry'; its settings are angular, subtractive, \
-positive_scale, curvature, attenuation, attenuation_type, curve, beyond_pi
+positive_scale, curvature, attenuation, attenuation_type, curve, beyond_pi, scaling
     """
     given: Any = OmegaConf.select(cfg, place, default=None)
     if OmegaConf.is_config(given):

@@ -64,6 +64,30 @@ def require_number(name: str, value: Any, allowed: Range) -> float:
     raise ValueError(f"{name} must be {allowed.described}, got {value!r}")
 
 
+def require_number_or_rows(name: str, value: Any, allowed: Range) -> float | Tensor:
+    """Return a number as a float, or a tensor of one number for each row, in their range.
+
+    The numbers of a tensor are checked where they can be read.
+
+    Raises:
+        ValueError: it is neither, or a number leaves its range.
+    """
+    if not isinstance(value, Tensor):
+        return require_number(name, value, allowed)
+    if value.dim() != 1 or value.dtype not in FLOATING or value.requires_grad:
+        raise ValueError(
+            f"{name} must be {allowed.described}, or a tensor with one such number for each row "
+            f"that requires no gradient, got {described(value)}"
+        )
+    if len(value) > 0 and is_readable(value):
+        # π, rounded to the tensor's dtype, may be more than π.
+        low, high = torch.tensor([allowed.low, allowed.high], dtype=value.dtype).tolist()
+        rounded = Range(allowed.described, low, high, allowed.excluded)
+        for extreme in torch.stack(value.aminmax()).tolist():
+            require_number(name, extreme, rounded)
+    return value
+
+
 def require_temperature(value: Any) -> float | Tensor:
     """Return a number above 0 as a float; where torch traces it, a tensor stays a tensor.
 
@@ -75,7 +99,7 @@ def require_temperature(value: Any) -> float | Tensor:
     if value.dim() != 0 or value.dtype not in FLOATING or value.requires_grad:
         raise ValueError(
             f"temperature must be {POSITIVE.described}; a tensor must be one of no dimensions that "
-            f"requires no gradient, got {_described(value)}"
+            f"requires no gradient, got {described(value)}"
         )
     if not is_readable(value):
         return value
@@ -113,7 +137,7 @@ def require_band(lower: Any, upper: Any) -> None:
         raise ValueError(f"lower must be {BAND.described}, got {lower!r} and upper {upper!r}")
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     """Return what an error message says about an argument that should be a tensor."""
     if not isinstance(value, Tensor):
         return type(value).__name__
@@ -126,7 +150,7 @@ def require_embeddings(name: str, value: Any, axes: str = "ND") -> None:
     if not is_matrix or 0 in value.shape:
         raise ValueError(
             f"{name} must be a tensor of shape ({', '.join(axes)}), not empty, of float64, "
-            f"float32, bfloat16 or float16, got {_described(value)}"
+            f"float32, bfloat16 or float16, got {described(value)}"
         )
 
 
@@ -137,7 +161,7 @@ def require_same_shape(name: str, value: Tensor, other_name: str, other: Tensor)
     if (value.shape, value.device) != (other.shape, other.device):
         raise ValueError(
             f"{name} and {other_name} must have the same shape on the same device, "
-            f"got {_described(value)} and {_described(other)}"
+            f"got {described(value)} and {described(other)}"
         )
 
 
@@ -148,7 +172,7 @@ def require_width(name: str, value: Any, axes: str, other_name: str, other: Tens
     if (width, value.device) != (other.shape[1], other.device):
         raise ValueError(
             f"{name} must have shape ({', '.join(axes)}) with D = {other.shape[1]} on "
-            f"{other.device}, as {other_name} has, got {_described(value)}"
+            f"{other.device}, as {other_name} has, got {described(value)}"
         )
 
 
@@ -158,7 +182,7 @@ def require_integers(name: str, what: str, value: Any, z: Tensor) -> None:
     if not is_integer or (value.shape, value.device) != (z.shape[:1], z.device):
         raise ValueError(
             f"{name} must be an integer tensor on {z.device} that holds one {what} for each of "
-            f"the {z.shape[0]} rows of z, got {_described(value)}"
+            f"the {z.shape[0]} rows of z, got {described(value)}"
         )
 
 

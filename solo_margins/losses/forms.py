@@ -13,7 +13,7 @@ from torch import Tensor
 
 from solo_margins.losses import engine, plain
 from solo_margins.losses.checks import is_traced
-from solo_margins.losses.margins import ContrastSpec, Margins
+from solo_margins.losses.margins import ContrastSpec, Margins, require_margins_of_rows
 
 
 def query_key(
@@ -23,6 +23,7 @@ def query_key(
 
     Keys of other ranks are gathered without gradient, unless it is asked for.
     """
+    require_margins_of_rows(spec.margins, query)
     if is_traced():
         return plain.query_key(query, key, spec, with_gradient)
     with _full_precision(query):
@@ -31,6 +32,7 @@ def query_key(
 
 def views(z: Tensor, number: int, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of so many views of distinct samples, each against all other rows."""
+    require_margins_of_rows(spec.margins, z)
     if is_traced():
         return plain.views(z, number, spec)
     with _full_precision(z):
@@ -39,6 +41,7 @@ def views(z: Tensor, number: int, spec: ContrastSpec) -> Tensor:
 
 def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against all other rows; those with the same id are positives."""
+    require_margins_of_rows(spec.margins, z)
     if is_traced():
         return plain.same_id(z, ids, spec)
     with _full_precision(z):
@@ -47,6 +50,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec) -> Tensor:
 
 def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of queries against their own key and the columns of a queue."""
+    require_margins_of_rows(spec.margins, query)
     if is_traced():
         return plain.queue(query, key, negatives, spec)
     with _full_precision(query):
@@ -55,6 +59,7 @@ def queue(query: Tensor, key: Tensor, negatives: Tensor, spec: ContrastSpec) -> 
 
 def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSpec) -> Tensor:
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
+    require_margins_of_rows(spec.margins, z)
     if is_traced():
         return plain.prototypes(z, centres, assignments, spec)
     with _full_precision(z):
@@ -63,6 +68,7 @@ def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSp
 
 def positives_only(p: Tensor, z: Tensor, margins: Margins) -> Tensor:
     """Return minus the mean similarity with margins of pairs (p_i, z_i), with gradient for p."""
+    require_margins_of_rows(margins, p)
     if is_traced():
         return plain.positives_only(p, z, margins)
     with _full_precision(p):

@@ -3,10 +3,13 @@
 References:
     - [0] Understanding Contrastive Learning Through the Lens of Margins, 2023,
       https://arxiv.org/abs/2306.11526. Equation numbers below are those of [0].
+    - [1] Meta-optimized Angular Margin Contrastive Framework for Video-Language Representation
+      Learning (MAMA), 2024, https://arxiv.org/abs/2407.03788
 """
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,13 +21,16 @@ from solo_margins.losses.checks import (
     POSITIVE,
     UP_TO_ONE,
     Range,
+    described,
+    is_readable,
     require_choice,
     require_number,
+    require_number_or_rows,
     require_temperature,
 )
 
 RANGES = {
-    "angular": Range("a number in [0, π]", high=math.pi),
+    "angular": Range("a number in [-π/2, π]", low=-math.pi / 2, high=math.pi),
     "subtractive": NON_NEGATIVE,
     "positive_scale": POSITIVE,
     "curvature": Range("a number > 0 or infinite", excluded=(0.0,)),
@@ -35,9 +41,15 @@ CHOICES = {
     "curve": ("power", "root", "superellipse"),
     "beyond_pi": ("cosine", "monotone"),
 }
+# What a configuration can write: all settings but ``scaling``, which is a function.
+FIELDS = (*RANGES, *CHOICES)
+# Settings that may have a value of its own for each row.
+BY_ROW = ("angular", "subtractive", "positive_scale")
+
+Scaling = Callable[[Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Margins:
     r"""All margin settings in one immutable object; the defaults switch every effect off.
 
@@ -46,9 +58,15 @@ class Margins:
     .. math::
         z'_{il} = (\cos(\theta_{il} + m_1) - m_2) / \tau, \qquad
         w_{il} = s \cdot \mathrm{curve}(\theta_{il}) \cdot \frac{1}{1 - \alpha q_{il}}
+                 \cdot \mathrm{scaling}(\theta_{il}, q_{il})
+
+    ``angular``, ``subtractive`` and ``positive_scale`` may also be tensors (N,) without gradient,
+    one number for each row that is compared: for each query, for each row of SimCLR's ``z``, for
+    each prediction of BYOL. In several processes each one passes the numbers of its own rows.
 
     Attributes:
-        angular: :math:`m_1` in radians, in [0, π]; added to the angle of positives (Eq. 7).
+        angular: :math:`m_1` in radians, in [-π/2, π]; added to the angle of positives (Eq. 7).
+            Where it is negative the pull of a positive ends at the angle :math:`-m_1`, as in [1].
         subtractive: :math:`m_2` >= 0; subtracted from the cosine of positives (Eq. 7).
         positive_scale: :math:`s` > 0; multiplies the gradient of positives (Eq. 16, 17).
         curvature: :math:`c` > 0; weights positives by their angle (Eq. 18, 19); infinity is off.
@@ -59,9 +77,21 @@ class Margins:
         curve: "power" for :math:`1 - |\theta/\pi|^c`, "root" for :math:`(1 - |\theta|/\pi)^{1/c}`,
             "superellipse" for :math:`(1 - |\theta/\pi|^c)^{1/c}`. The text of [0] fits all three;
             "power" is this project's reading.
-        beyond_pi: what happens where :math:`\theta + m_1 > \pi`: "cosine" keeps the plain cosine,
-            as published; "monotone" continues as :math:`-2 - \cos(\theta + m_1)`, which goes on
-            falling. [0] says nothing here; the default is this project's reading.
+        beyond_pi: what happens where :math:`\theta + m_1` leaves [0, π]: "cosine" keeps the plain
+            cosine, as published; it pushes apart a positive beyond π, or nearer than
+            :math:`-m_1`. "monotone" never does: above π it continues as
+            :math:`-2 - \cos(\theta + m_1)`, which goes on falling, and below 0 as the constant 1,
+            where the positive has no gradient. [0] says nothing here; the default is this
+            project's reading.
+        scaling: a function of one's own, ``weight(angle, q) -> Tensor``, whose result multiplies
+            the gradient of positives, and of them alone, together with the other factors; the
+            defaults of those are 1, so that it can replace them. ``angle`` holds angles of
+            positives in [0, π] and ``q`` the probabilities in [0, 1] of the attenuation: of
+            several positives their summed probability, without negatives (BYOL, SimSiam) 0, as
+            nothing competes there. Both have one shape and no gradient; the result must be finite
+            and fit that shape. The function may be called for a part of the rows at a time, and
+            with entries that are not positives, whose results are dropped: it must compute each
+            entry from that entry alone.
 
     Raises:
         ValueError: a setting leaves its range; the message names setting, range and value.
@@ -69,71 +99,168 @@ class Margins:
     Example:
         >>> Margins(angular=0.1, subtractive=0.4).is_off
         False
+        >>> Margins(scaling=lambda angle, q: (1 - q) ** 2).is_off
+        False
+        >>> Margins(angular=torch.tensor([0.1, 0.2])).is_off
+        False
         >>> Margins(attenuation=1.5)
         Traceback (most recent call last):
         ...
         ValueError: attenuation must be a number in [0, 1], got 1.5
     """
 
-    angular: float = 0.0
-    subtractive: float = 0.0
-    positive_scale: float = 1.0
+    angular: float | Tensor = 0.0
+    subtractive: float | Tensor = 0.0
+    positive_scale: float | Tensor = 1.0
     curvature: float = math.inf
     attenuation: float = 0.0
     attenuation_type: str = "I"
     curve: str = "power"
     beyond_pi: str = "cosine"
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
-            number = require_number(name, getattr(self, name), allowed)
-            object.__setattr__(self, name, number)
+            require = require_number_or_rows if name in BY_ROW else require_number
+            object.__setattr__(self, name, require(name, getattr(self, name), allowed))
         for name, choices in CHOICES.items():
             require_choice(name, getattr(self, name), choices)
+        if self.scaling is not None and not callable(self.scaling):
+            raise ValueError(
+                "scaling must be None or a function of angles and probabilities, "
+                f"got {self.scaling!r}"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether all settings are the same; tensors are compared number by number."""
+        if not isinstance(other, Margins):
+            return NotImplemented
+        names = (*FIELDS, "scaling")
+        return all(_is_same(getattr(self, name), getattr(other, name)) for name in names)
+
+    def __hash__(self) -> int:
+        """Return a hash that equal margins have in common; of tensors it knows the length."""
+        values = (getattr(self, name) for name in (*FIELDS, "scaling"))
+        return hash(tuple(tuple(v.shape) if isinstance(v, Tensor) else v for v in values))
 
     @property
     def is_off(self) -> bool:
-        """Whether these margins leave value and gradient of a loss as they are without margins."""
-        return all(getattr(self, name) == getattr(Margins, name) for name in RANGES)
+        """Whether value and gradient of a loss are surely those without margins.
+
+        They are not where a setting is a tensor or a function, whatever is in it.
+        """
+        if self.scaling is not None:
+            return False
+        return not any(_is_on(getattr(self, name), getattr(Margins, name)) for name in RANGES)
 
     @property
     def follow_angles(self) -> bool:
         """Whether they depend on the angles of positives, and not on their cosines alone."""
-        return self.angular != 0.0 or not math.isinf(self.curvature)
+        has_curve = not math.isinf(self.curvature)
+        return has_curve or self.scaling is not None or self.has_angular
+
+    @property
+    def has_angular(self) -> bool:
+        """Whether there is an angular margin; one of each row counts, whatever is in it."""
+        return _is_on(self.angular, 0.0)
+
+    def of_rows(self, part: slice) -> "Margins":
+        """Return the margins of some of the rows."""
+        changed: dict[str, Any] = {}
+        for name in BY_ROW:
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                changed[name] = value[part]
+        return replace(self, **changed) if changed else self
 
     def similarity(self, cosine: Tensor, sine: Tensor | None) -> Tensor:
         r"""Return :math:`\cos(\theta + m_1) - m_2`, the similarity of positives with margins.
 
         Angles come in as cosine and sine, so that nothing is lost near 0 and π. Without an angular
-        margin the sine may be None.
+        margin the sine may be None. The first axis is that of the rows, here and below.
         """
         shifted = cosine
-        if self.angular != 0.0:
+        if self.has_angular:
             assert sine is not None
-            shifted = self._shifted_cosine(cosine, sine)
-        return shifted - self.subtractive if self.subtractive != 0.0 else shifted
-
-    def _shifted_cosine(self, cosine: Tensor, sine: Tensor) -> Tensor:
-        r"""Return :math:`\cos(\theta + m_1)`, continued beyond π as the settings say."""
-        shifted = torch.sub(cosine * math.cos(self.angular), sine, alpha=math.sin(self.angular))
-        if self.beyond_pi == "monotone":
-            # sin(θ + m1) < 0 says θ + m1 > π, as both terms lie in [0, π].
-            beyond = self._shifted_sine(cosine, sine) < 0.0
-            shifted = torch.where(beyond, -2.0 - shifted, shifted)
-        return shifted
+            shifted = self._continued_cosine(cosine, sine)
+        if not _is_on(self.subtractive, 0.0):
+            return shifted
+        return shifted - by_row(self.subtractive, cosine)
 
     def slope(self, cosine: Tensor, sine: Tensor) -> Tensor:
         r"""Return :math:`\sin(\theta + m_1)`, minus the slope of ``similarity`` over the angle."""
         shifted = self._shifted_sine(cosine, sine)
-        # The monotone continuation mirrors the cosine beyond π, and so the sign of its slope.
-        return shifted.abs() if self.beyond_pi == "monotone" else shifted
+        if self.beyond_pi == "cosine":
+            return shifted
+        # Above π the continuation mirrors the cosine, and so the sign of its slope.
+        if isinstance(self.angular, Tensor):
+            is_negative = column(self.angular, cosine) < 0.0
+            return torch.where(is_negative, shifted.clamp_min(0.0), shifted.abs())
+        return shifted.clamp_min(0.0) if self.angular < 0.0 else shifted.abs()
+
+    def _continued_cosine(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        r"""Return :math:`\cos(\theta + m_1)`, continued outside of [0, π] as the settings say."""
+        shifted = self._shifted_cosine(cosine, sine)
+        if self.beyond_pi == "cosine":
+            return shifted
+        # sin(θ + m1) < 0 says that θ + m1 is above π where m1 > 0, and below 0 where m1 < 0.
+        is_outside = self._shifted_sine(cosine, sine) < 0.0
+        continued: Tensor | float
+        if isinstance(self.angular, Tensor):
+            continued = torch.where(column(self.angular, cosine) < 0.0, 1.0, -2.0 - shifted)
+        elif self.angular < 0.0:
+            continued = 1.0
+        else:
+            continued = -2.0 - shifted
+        return torch.where(is_outside, continued, shifted)
+
+    def _shifted_cosine(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        if isinstance(self.angular, Tensor):
+            angular = column(self.angular, cosine)
+            return cosine * angular.cos() - sine * angular.sin()
+        return torch.sub(cosine * math.cos(self.angular), sine, alpha=math.sin(self.angular))
+
+    def _shifted_sine(self, cosine: Tensor, sine: Tensor) -> Tensor:
+        if isinstance(self.angular, Tensor):
+            angular = column(self.angular, cosine)
+            return sine * angular.cos() + cosine * angular.sin()
+        return torch.add(sine * math.cos(self.angular), cosine, alpha=math.sin(self.angular))
 
     def angle_weight(self, angle: Tensor) -> Tensor:
         r"""Return :math:`s \cdot \mathrm{curve}(\theta)` for angles in [0, π].
 
         The engine applies the two factors apart.
         """
-        return self.curve_of(angle) * self.positive_scale
+        return self.curve_of(angle) * by_row(self.positive_scale, angle)
+
+    def own_weight(self, angle: Tensor, q: Tensor, is_positive: Tensor | None = None) -> Tensor:
+        """Return ``scaling`` of angles and probabilities, 1 where there is no positive.
+
+        Args:
+            angle: of positives, in [0, π].
+            q: their probabilities, of a shape that fits the angles.
+            is_positive: which entries are positives; None for all.
+
+        Raises:
+            ValueError: the result is not a tensor, does not fit the angles, or is not finite where
+                they are, as far as numbers can be read without waiting for a device.
+        """
+        assert self.scaling is not None
+        angle = angle.detach()
+        weight = self.scaling(angle, q.detach().expand_as(angle))
+        if not isinstance(weight, Tensor) or not _fits(weight, angle):
+            raise ValueError(
+                f"scaling must return a tensor that fits the shape {tuple(angle.shape)} of its "
+                f"angles, on {angle.device}, got {described(weight)}"
+            )
+        weight = weight.detach().to(angle.dtype).expand_as(angle)
+        if is_positive is not None:
+            weight = torch.where(is_positive, weight, 1.0)
+        if is_readable(weight):
+            is_wrong = ~weight.isfinite() & angle.isfinite() & q.isfinite()
+            if is_wrong.any().tolist():
+                raise ValueError("scaling must return finite numbers, got one that is not")
+        return weight
 
     def curve_of(self, angle: Tensor) -> Tensor:
         r"""Return :math:`\mathrm{curve}(\theta)` for angles in [0, π]."""
@@ -165,11 +292,37 @@ class Margins:
         remainder = 1.0 - self.attenuation + self.attenuation * complement
         return 1.0 / remainder.clamp_min(torch.finfo(complement.dtype).eps)
 
-    def _shifted_sine(self, cosine: Tensor, sine: Tensor) -> Tensor:
-        return torch.add(sine * math.cos(self.angular), cosine, alpha=math.sin(self.angular))
+
+def _is_on(value: float | Tensor, off: float) -> bool:
+    """Return whether a setting may have an effect."""
+    return isinstance(value, Tensor) or value != off
 
 
-FIELDS = tuple(setting.name for setting in fields(Margins))
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two settings are the same, number by number where they are tensors."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return type(one) is type(other) and one == other
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
+        return False
+    return torch.equal(one, other)
+
+
+def _fits(weight: Tensor, angle: Tensor) -> bool:
+    """Return whether a tensor can be expanded to the shape of angles on their device."""
+    if weight.device != angle.device or weight.dim() > angle.dim():
+        return False
+    pairs = zip(reversed(weight.shape), reversed(angle.shape), strict=False)
+    return all(length in (1, wanted) for length, wanted in pairs)
+
+
+def by_row(value: float | Tensor, like: Tensor) -> float | Tensor:
+    """Return a setting as it multiplies a tensor whose first axis is that of the rows."""
+    return column(value, like) if isinstance(value, Tensor) else value
+
+
+def column(values: Tensor, like: Tensor) -> Tensor:
+    """Return one number for each row with as many axes as a tensor has, and in its dtype."""
+    return values.to(like.dtype).reshape(-1, *(1 for _ in like.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -217,3 +370,16 @@ def require_margins_of_pairs(margins: Any) -> None:
             "margins.attenuation must be 0 for a loss without negatives, "
             f"got {margins.attenuation!r}"
         )
+
+
+def require_margins_of_rows(margins: Margins, rows: Tensor) -> None:
+    """Raise ``ValueError`` unless margins that differ by row have one number for each row."""
+    for name in BY_ROW:
+        value = getattr(margins, name)
+        if not isinstance(value, Tensor):
+            continue
+        if (value.shape, value.device) != (rows.shape[:1], rows.device):
+            raise ValueError(
+                f"margins.{name} must hold one number for each of the {rows.shape[0]} rows on "
+                f"{rows.device}, got {described(value)}"
+            )

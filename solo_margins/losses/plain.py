@@ -116,8 +116,12 @@ def row_losses(
 
     angle = _angles(cosine)
     weight = torch.where(is_positive, margins.angle_weight(angle.detach()), 1.0)  # Eq. 16–19
+    if margins.attenuation > 0.0 or margins.scaling is not None:
+        gap = sums(angle.detach())[1].unsqueeze(1)
+    if margins.scaling is not None:
+        weight = weight * margins.own_weight(angle, torch.sigmoid(gap), is_positive)
     if margins.attenuation > 0.0:
-        complement = torch.sigmoid(-sums(angle.detach())[1]).unsqueeze(1)  # 1 - q
+        complement = torch.sigmoid(-gap)  # 1 - q
         factor = 1.0 / (1.0 - margins.attenuation + margins.attenuation * complement)
         attenuated = is_positive | (margins.attenuation_type == "I")  # Eq. 20, 21
         weight = torch.where(attenuated, weight * factor, weight)
@@ -197,7 +201,10 @@ def prototypes(z: Tensor, centres: Tensor, assignments: Tensor, spec: ContrastSp
 def pair_losses(rows: Tensor, targets: Tensor, margins: Margins) -> Tensor:
     """Return minus the similarity with margins of each pair of unit vectors."""
     angle = _angles((rows * targets).sum(dim=1))
-    angle = scale_gradient(angle, margins.angle_weight(angle.detach()))
+    weight = margins.angle_weight(angle.detach())
+    if margins.scaling is not None:
+        weight = weight * margins.own_weight(angle, torch.zeros_like(angle))
+    angle = scale_gradient(angle, weight)
     return -margins.similarity(angle.cos(), angle.sin())
 
 

@@ -26,11 +26,11 @@ from solo_margins.losses import (
     simsiam_curv_loss_func,
 )
 
-X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
 IDS = torch.arange(2).repeat(2)
 
 WRONG_MARGINS = {
-    "angular": ([-0.1, 3.2, math.nan, math.inf, "1", None, True], "a number in [0, π]"),
+    "angular": ([-1.6, 3.2, math.nan, math.inf, "1", None, True], "a number in [-π/2, π]"),
     "subtractive": ([-1e-9, math.nan, math.inf, -math.inf], "a number >= 0"),
     "positive_scale": ([0.0, -1.0, math.nan, math.inf], "a number > 0"),
     "curvature": ([0.0, -2.0, math.nan, -math.inf], "a number > 0 or infinite"),
@@ -38,6 +38,7 @@ WRONG_MARGINS = {
     "attenuation_type": (["III", 1, None], "one of I, II"),
     "curve": (["line", None], "one of power, root, superellipse"),
     "beyond_pi": (["linear", 0], "one of cosine, monotone"),
+    "scaling": (["focal", 2.0], "None or a function of angles and probabilities"),
 }
 
 
@@ -59,6 +60,7 @@ def test_margins_are_immutable_comparable_and_take_integers():
     assert isinstance(Margins(angular=1).angular, float)
     assert len({Margins(), Margins(angular=0.0)}) == 1
     assert Margins(angular=math.pi).angular == math.pi
+    assert Margins(angular=-math.pi / 2).angular == -math.pi / 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         Margins().angular = 0.1
 
@@ -72,8 +74,39 @@ def test_is_off_says_whether_anything_changes():
         {"positive_scale": 2.0},
         {"curvature": 5.0},
         {"attenuation": 0.1},
+        {"scaling": torch.mul},
+        {"angular": torch.zeros(3)},
     ):
         assert not Margins(**setting).is_off
+
+
+ROWS = torch.tensor([0.1, 0.2, 0.3, 0.4])
+WRONG_TENSORS = {
+    "angular": [ROWS + 3.0, ROWS - 2.0, ROWS * math.nan],
+    "subtractive": [ROWS - 0.2],
+    "positive_scale": [ROWS - 0.1, ROWS / 0.0],
+    "curvature": [ROWS],
+    "attenuation": [ROWS],
+}
+
+
+@pytest.mark.parametrize("field", WRONG_TENSORS)
+def test_wrong_tensors_of_margins(field):
+    of_wrong_kind = [ROWS.unsqueeze(1), ROWS[0], ROWS.long(), ROWS.clone().requires_grad_()]
+    for value in (*WRONG_TENSORS[field], *of_wrong_kind):
+        with pytest.raises(ValueError, match=rf"^{field} must be a number"):
+            Margins(**{field: value})
+
+
+def test_tensors_of_margins_are_compared_by_their_numbers():
+    first, same = (Margins(angular=ROWS.clone(), scaling=torch.mul) for _ in range(2))
+    assert first == same
+    assert len({first, same, Margins(angular=ROWS)}) == 2
+    for other in (ROWS + 0.1, ROWS[:3], ROWS.double(), 0.1):
+        assert first != Margins(angular=other, scaling=torch.mul)
+    # In float32, bounds are rounded too.
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        Margins(angular=torch.tensor([-math.pi / 2, math.pi], dtype=dtype))
 
 
 LOSSES = {
@@ -103,6 +136,30 @@ def test_wrong_temperature(loss):
     ):
         with pytest.raises(ValueError, match=r"^temperature must be a number > 0"):
             LOSSES[loss](temperature=tensor)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("field", ["angular", "subtractive", "positive_scale"])
+def test_tensors_of_margins_need_a_number_for_each_row(loss, field):
+    for rows in (3, 5, 9):
+        with pytest.raises(ValueError, match=rf"^margins\.{field} must hold one number for each"):
+            LOSSES[loss](margins=Margins(**{field: torch.full((rows,), 0.1)}))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        lambda angle, q: 1.0,
+        lambda angle, q: angle.new_ones(7, 1),
+        lambda angle, q: angle.new_ones(1, 1, 1),
+        lambda angle, q: angle / 0.0,
+    ],
+    ids=["no tensor", "wrong rows", "too many axes", "infinite"],
+)
+def test_wrong_results_of_scaling(loss, scaling):
+    with pytest.raises(ValueError, match=r"^scaling must return "):
+        LOSSES[loss](margins=Margins(scaling=scaling))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

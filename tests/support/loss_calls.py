@@ -25,6 +25,34 @@ ALL_MARGINS = [
 SOME_MARGINS = ALL_MARGINS[::7]
 """A seventh of them, with every value and most pairs of values."""
 
+
+def focal(angle, q):
+    """Return a factor of one's own."""
+    return (1 - q) ** 2 * (1 + angle)
+
+
+OWN_MARGINS = [
+    Margins(scaling=focal),
+    Margins(0.4, 0.5, 20.0, 0.7, 0.25, scaling=focal),
+    Margins(-0.8, 0.1, 2.0, scaling=focal),
+    Margins(-math.pi / 2),
+    Margins(-1.2, beyond_pi="monotone"),
+]
+"""With a function of one's own, and with negative angular margins."""
+
+
+def margins_by_row(rows):
+    """Return margins of which each row has its own."""
+    angular = torch.linspace(-math.pi / 2, math.pi, rows, dtype=torch.float64)
+    subtractive = torch.linspace(0.0, 0.5, rows)
+    scale = torch.linspace(0.5, 20.0, rows, dtype=torch.float64).flip(0)
+    return [
+        Margins(angular=angular),
+        Margins(0.4, subtractive, scale, 0.7, 0.25),
+        Margins(angular, subtractive, scale, 1.5, scaling=focal, beyond_pi="monotone"),
+    ]
+
+
 WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 

@@ -4,9 +4,22 @@ The shipped losses are compared with these.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
+
+
+def by_row(setting, like):
+    """Return a setting, as a column if each row of a matrix has its own."""
+    is_column = isinstance(setting, torch.Tensor) and like.dim() == 2
+    return setting.unsqueeze(1) if is_column else setting
+
+
+def naive_weight(angle, q, margins):
+    """Eq. 17 and 19, and a function of one's own."""
+    weight = by_row(margins.positive_scale, angle) * naive_curve(angle, margins)
+    return weight if margins.scaling is None else weight * margins.scaling(angle, q)
 
 
 def naive_curve(angle, margins):
@@ -20,11 +33,12 @@ def naive_curve(angle, margins):
 
 def naive_logits(angle, is_positive, temperature, margins):
     """Eq. 7: angular margin inside the cosine, subtractive margin outside, on positives only."""
-    shifted = angle + margins.angular * is_positive
+    shifted = angle + by_row(margins.angular, angle) * is_positive
     cosine = shifted.cos()
     if margins.beyond_pi == "monotone":
         cosine = torch.where(shifted > math.pi, -2 - shifted.cos(), cosine)
-    return (cosine - margins.subtractive * is_positive) / temperature
+        cosine = torch.where(shifted < 0, 1.0, cosine)
+    return (cosine - by_row(margins.subtractive, angle) * is_positive) / temperature
 
 
 def scaled_angle(angle, weight):
@@ -76,7 +90,8 @@ def naive_contrastive(
     # 1 - αq as (1 - α) + α(1 - q): subtracting q from 1 would cost the digits compared here.
     complement = torch.sigmoid(negative - positive)
     attenuation = 1 / (1 - margins.attenuation + margins.attenuation * complement).unsqueeze(1)
-    weight = torch.where(is_positive, margins.positive_scale * naive_curve(angle, margins), 1.0)
+    q = torch.sigmoid(positive - negative).unsqueeze(1)
+    weight = torch.where(is_positive, naive_weight(angle.detach(), q, margins), 1.0)
     everywhere = margins.attenuation_type == "I"
     weight = torch.where(is_positive | torch.tensor(everywhere), weight * attenuation, weight)
     angle = scaled_angle(angle, weight)
@@ -108,6 +123,10 @@ def naive_same_id(z, indexes, temperature, margins, **corrected):
     same = indexes.unsqueeze(0) == indexes.unsqueeze(1)
     is_positive = same & ~torch.eye(len(z), dtype=torch.bool)
     has = is_positive.any(dim=1)
+    names = ("angular", "subtractive", "positive_scale")
+    values = {name: getattr(margins, name) for name in names}
+    tensors = {name: v[has] for name, v in values.items() if isinstance(v, torch.Tensor)}
+    margins = replace(margins, **tensors)
     return naive_contrastive(
         z[has], z, is_positive[has], ~same[has], temperature, margins, **corrected
     ).mean()
@@ -115,7 +134,7 @@ def naive_same_id(z, indexes, temperature, margins, **corrected):
 
 def naive_positives_only(p, z, margins):
     angle = torch.acos(F.cosine_similarity(p, z.detach(), dim=1))
-    angle = scaled_angle(angle, margins.positive_scale * naive_curve(angle, margins))
+    angle = scaled_angle(angle, naive_weight(angle.detach(), torch.zeros_like(angle), margins))
     similarity = naive_logits(angle, torch.ones_like(angle), 1.0, margins)
     return (2 - 2 * similarity).mean()
 

@@ -18,19 +18,20 @@ from solo_margins.losses import plain
 from solo_margins.losses.capture import report_contrast
 from solo_margins.losses.engine import geometry
 from solo_margins.losses.engine.positives import Counts, Positives, SameId
-from solo_margins.losses.margins import ContrastSpec
+from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 class RowTerms(NamedTuple):
     """Loss of each row and the shares of its gradient, attenuation included.
 
     The derivative by a positive's logit is ``-to_positives`` times its share among the positives;
-    that by the log-sum of negatives is ``to_negatives``.
+    that by the log-sum of negatives is ``to_negatives``. ``complement`` is :math:`1 - q`.
     """
 
     loss: Tensor
     to_positives: Tensor
     to_negatives: Tensor
+    complement: Tensor
 
 
 def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms:
@@ -47,13 +48,14 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     # Of type I, every gradient of the row is attenuated.
     by_negatives = attenuated if margins.attenuation_type == "I" else complement
     if beta == 1.0:
-        return RowTerms(loss, attenuated, by_negatives)
+        return RowTerms(loss, attenuated, by_negatives, complement)
     # 1 - βq = (1 - β) + β(1 - q)
     without_negatives = (1.0 - beta) * margins.attenuation_factor(complement)
     return RowTerms(
         loss=beta * loss + (beta - 1.0) * positive,
         to_positives=beta * attenuated + without_negatives,
         to_negatives=beta * by_negatives,
+        complement=complement,
     )
 
 
@@ -91,8 +93,7 @@ def loss_terms(
     # The chain rule: log Ng falls by the false negatives and rises by all of them.
     by_positive = torch.where(is_corrected, false / corrected, 0.0)
     by_negative = torch.where(is_corrected, every / corrected, 0.0)
-    return RowTerms(
-        loss=terms.loss,
+    return terms._replace(
         to_positives=terms.to_positives * (1.0 + by_positive),
         to_negatives=terms.to_negatives * by_negative,
     )
@@ -146,32 +147,37 @@ def contrastive_loss(
 class PositiveSide(NamedTuple):
     """Cosines, sines if the margins need them, and logits of positives, and their log-sum by row.
 
-    All are (N, P) but for the log-sum, which is (N,).
+    All are (N, P) but for the log-sum, which is (N,). Where ``is_positive`` is False there is none.
     """
 
     cosine: Tensor
     sine: Tensor | None
     logits: Tensor
     log_sum: Tensor
+    is_positive: Tensor | None
 
 
 def positive_side(
-    cosine: Tensor, sine: Tensor | None, valid: Tensor | None, spec: ContrastSpec
+    cosine: Tensor,
+    sine: Tensor | None,
+    is_positive: Tensor | None,
+    spec: ContrastSpec,
+    margins: Margins,
 ) -> PositiveSide:
-    """Return the logits of positives with margins; where ``valid`` is False there is none."""
-    margins, highest = spec.margins, torch.finfo(cosine.dtype).max / 4
+    """Return the logits of positives with the margins of their rows."""
+    highest = torch.finfo(cosine.dtype).max / 4
     logits = margins.similarity(cosine, sine) / spec.temperature
     # Differences of logits stay finite.
     logits = logits.clamp_min(-highest) if _may_overflow(spec, highest) else logits
-    if valid is not None:
-        logits = logits.masked_fill(~valid, -torch.inf)
+    if is_positive is not None:
+        logits = logits.masked_fill(~is_positive, -torch.inf)
     log_sum = logits.squeeze(1) if logits.shape[1] == 1 else logits.logsumexp(dim=1)
-    return PositiveSide(cosine, sine, logits, log_sum)
+    return PositiveSide(cosine, sine, logits, log_sum, is_positive)
 
 
 def _may_overflow(spec: ContrastSpec, highest: float) -> bool:
     """Return whether a logit may be beyond a number; on a device nobody waits for a tensor's."""
-    if isinstance(spec.temperature, Tensor):
+    if isinstance(spec.temperature, Tensor) or isinstance(spec.margins.subtractive, Tensor):
         return True
     return (3.0 + spec.margins.subtractive) / spec.temperature > highest
 
@@ -224,17 +230,20 @@ class _Matrix:
         return None if gradient is None else gradient.mul_(self.weight / self.spec.temperature)
 
     def _scale(self, vectors: Tensor) -> float:
-        """Return s, by which the gradient of positives is multiplied."""
-        return geometry.bounded_scale(self.spec.margins, vectors.dtype)
+        """Return s of all rows, by which the gradient of positives is multiplied."""
+        return geometry.common_scale(self.spec.margins, vectors.dtype)
 
-    def _positive_grad(self, side: PositiveSide, terms: RowTerms) -> Tensor:
+    def _positive_grad(self, side: PositiveSide, terms: RowTerms, margins: Margins) -> Tensor:
         """Return, for each positive, the factor of its direction in minus the gradient over s."""
         by_logit = terms.to_positives.unsqueeze(1)
         if side.logits.shape[1] > 1:  # a positive's share among those of its row
             # Of a row without a positive both log-sums are minus infinity.
             largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
             by_logit = by_logit * (side.logits - largest).exp()
-        return geometry.positive_grad(side.cosine, side.sine, self.spec.margins, by_logit)
+        q = None if margins.scaling is None else (1.0 - terms.complement).unsqueeze(1)
+        return geometry.positive_grad(
+            side.cosine, side.sine, margins, by_logit, q, side.is_positive
+        )
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor, columns: int) -> Tensor:
         """Return the factor from exponentials to gradients."""
@@ -257,7 +266,7 @@ class _Matrix:
         if self.positives.each_row_has_some:
             return terms
         alone = torch.isneginf(log_positives)
-        return RowTerms(
+        return terms._replace(
             loss=terms.loss.masked_fill(alone, 0.0),
             to_positives=terms.to_positives.masked_fill(alone, 0.0),
             to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
@@ -312,7 +321,7 @@ class _Matrix:
 
         partners = self.positives.partners(vectors)
         angles = geometry.angles_between(vectors.unsqueeze(1), partners, spec.margins)
-        side = positive_side(angles.cosine, angles.sine, self.positives.valid, spec)
+        side = positive_side(angles.cosine, angles.sine, self.positives.valid, spec, spec.margins)
         counts = self._counts(slice(0, size), vectors)
         terms = self._row_terms(side.log_sum, total.log(), counts)
         loss = terms.loss.sum() * self.weight
@@ -332,7 +341,7 @@ class _Matrix:
                 right = tile_exp[:, strip.stop - strip.start :]
                 gradient[strip.stop :].addmm_(right.t(), vectors[strip])
 
-        factor = self._positive_grad(side, terms)
+        factor = self._positive_grad(side, terms, spec.margins)
         factor = factor + factor.reshape(-1)[self.positives.mirrored]
         for number in range(factor.shape[1]):
             one = factor[:, number].unsqueeze(1)
@@ -357,7 +366,7 @@ class _Matrix:
         tiles = geometry.row_tiles(rows.shape[0], width, self.tile_size, rows.device)
         partners = positives.partners(columns)
         angles = geometry.angles_between(rows.unsqueeze(1), partners, spec.margins)
-        side = positive_side(angles.cosine, angles.sine, positives.valid, spec)
+        side = positive_side(angles.cosine, angles.sine, positives.valid, spec, spec.margins)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
         buffer = rows.new_empty(tiles[0].stop * width)
@@ -383,7 +392,7 @@ class _Matrix:
         loss = terms.loss.sum() * self.weight
         if not any(needed):
             return loss, [None, None]
-        factors = self._positive_grad(side, terms)
+        factors = self._positive_grad(side, terms, spec.margins)
         for number in range(factors.shape[1]):
             factor = factors[:, number].unsqueeze(1)
             if for_rows is not None:
@@ -413,14 +422,15 @@ class _Matrix:
                 smallest = 8 * torch.finfo(cosine.dtype).eps
                 sine = F.threshold(1.0 - cosine.square(), smallest, 0.0).sqrt_()
             is_positive = positives.is_positive(part)
-            side = positive_side(cosine, sine, is_positive, spec)
+            margins = spec.margins.of_rows(part)
+            side = positive_side(cosine, sine, is_positive, spec, margins)
             counts = self._counts(part, columns)
             negatives = self._negatives(cosine / spec.temperature, part, counts)
             terms = self._row_terms(side.log_sum, negatives.log_sum, counts)
             collected.append(terms)
             if not any(needed):
                 continue
-            by_positive = self._positive_grad(side, terms)
+            by_positive = self._positive_grad(side, terms, margins)
             # At the angles 0 and π there is no direction to turn to.
             has_gradient = is_positive if sine is None else is_positive & (sine > 0.0)
             by_positive = by_positive.masked_fill_(~has_gradient, 0.0)
@@ -488,8 +498,4 @@ def _of_all_rows(collected: Sequence[RowTerms]) -> RowTerms:
     """Return the terms of all tiles of rows."""
     if len(collected) == 1:
         return collected[0]
-    return RowTerms(
-        loss=torch.cat([terms.loss for terms in collected]),
-        to_positives=torch.cat([terms.to_positives for terms in collected]),
-        to_negatives=torch.cat([terms.to_negatives for terms in collected]),
-    )
+    return RowTerms(*(torch.cat(parts) for parts in zip(*collected, strict=True)))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from solo_margins.losses import plain
-from solo_margins.losses.margins import Margins
+from solo_margins.losses.margins import Margins, by_row
 
 # Entries of one tile: on a CPU it should stay in the cache, a GPU wants large launches.
 TILE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -156,30 +156,59 @@ def direction_back(first: Tensor, second: Tensor, angles: Angles, number: int) -
 
 
 def positive_grad(
-    cosine: Tensor, sine: Tensor | None, margins: Margins, by_similarity: Tensor
+    cosine: Tensor,
+    sine: Tensor | None,
+    margins: Margins,
+    by_similarity: Tensor,
+    q: Tensor | None,
+    is_positive: Tensor | None = None,
 ) -> Tensor:
     """Return the factor of each pair's direction in the gradient by its first vector.
 
-    That is the derivative by the cosine, curvature applied; the scale is left to the caller.
+    That is the derivative by the cosine with all that scales it, but for a scale that is one number
+    for all rows: that is left to the caller, see :func:`common_scale`.
 
     Args:
         cosine: of the pairs.
         sine: of the pairs; None where the margins do not ask for angles.
-        margins: the margins.
+        margins: the margins of the rows.
         by_similarity: the derivative of the loss by the similarity with margins of each pair.
+        q: the probability of each pair, of a shape that fits the cosines; None for 0.
+        is_positive: which of the pairs count; None for all.
     """
     factor = by_similarity
-    if sine is not None and not math.isinf(margins.curvature):
-        factor = factor * margins.curve_of(torch.atan2(sine, cosine))
-    if sine is not None and margins.angular != 0.0:
+    info = torch.finfo(cosine.dtype)
+    scale = by_row(margins.positive_scale, cosine)
+    if isinstance(scale, Tensor):
+        factor = factor * scale.clamp_max(info.max**0.75)
+    if sine is None:
+        return factor
+    has_curve = not math.isinf(margins.curvature)
+    if has_curve or margins.scaling is not None:
+        angle = torch.atan2(sine, cosine)
+        if margins.scaling is not None:
+            q = torch.zeros_like(angle) if q is None else q
+            factor = factor * margins.own_weight(angle, q, is_positive)
+        if has_curve:
+            factor = factor * margins.curve_of(angle)
+    if margins.has_angular:
         # The direction has about the length of the sine: the quotient may grow as the angle goes
         # to 0 or π, the product is bounded.
-        info = torch.finfo(sine.dtype)
-        smallest = max(info.eps**2, bounded_scale(margins, sine.dtype) / info.max**0.75)
-        factor = factor * margins.slope(cosine, sine) / sine.clamp_min(smallest)
+        if isinstance(scale, Tensor):
+            least = (scale / info.max**0.75).clamp_(info.eps**2, 1.0)
+            sine_in_bounds = torch.maximum(sine, least)
+        else:
+            smallest = max(info.eps**2, common_scale(margins, sine.dtype) / info.max**0.75)
+            sine_in_bounds = sine.clamp_min(smallest)
+        factor = factor * margins.slope(cosine, sine) / sine_in_bounds
     return factor
 
 
-def bounded_scale(margins: Margins, dtype: torch.dtype) -> float:
-    """Return the scale of positives, up to a bound that keeps sums of products finite."""
+def common_scale(margins: Margins, dtype: torch.dtype) -> float:
+    """Return the scale of the positives of all rows, 1 where each row has its own.
+
+    It is bounded such that sums of products stay finite.
+    """
+    if isinstance(margins.positive_scale, Tensor):
+        return 1.0
     return min(margins.positive_scale, torch.finfo(dtype).max ** 0.75)

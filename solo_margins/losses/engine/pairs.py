@@ -38,7 +38,9 @@ class _Pairs:
         loss = -self.margins.similarity(angles.cosine, angles.sine).mean()
         if not needed[0]:
             return loss, [None, None]
-        scale = geometry.bounded_scale(self.margins, rows.dtype)
+        scale = geometry.common_scale(self.margins, rows.dtype)
         by_similarity = torch.full_like(angles.cosine, -scale / len(rows))
-        factor = geometry.positive_grad(angles.cosine, angles.sine, self.margins, by_similarity)
+        factor = geometry.positive_grad(
+            angles.cosine, angles.sine, self.margins, by_similarity, q=None
+        )
         return loss, [angles.direction * factor.unsqueeze(1), None]
