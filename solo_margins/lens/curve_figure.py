@@ -101,8 +101,11 @@ def draw_curves(arguments: Sequence[str]) -> Path:
         title = f"{curves.described(settings.margins)}   (τ = {settings.temperature:g})"
         figure.suptitle(title, fontsize=15, weight="bold")
         axes = figure.subplot_mosaic(LOOKS["mosaic"])
+        in_titles = {"q": settings.q, "degrees": settings.degrees, "scaling": ""}
+        if settings.margins.scaling is not None:
+            in_titles["scaling"] = " · scaling(θ, q)"
         for name, look in LOOKS["plots"].items():
-            axes[name].set(**{**look, "title": look["title"].format_map(vars(settings))})
+            axes[name].set(**{**look, "title": look["title"].format_map(in_titles)})
         _gradients(figure, axes, settings)
         _factors(axes, settings)
         _families(axes, settings)
@@ -133,7 +136,7 @@ def _factors(axes: dict[str, Any], settings: CurveSettings) -> None:
     # The slope diverges at the angles 0 and π, the ratio of probabilities at 1.
     angle, q = curves.ANGLES[1:-1], curves.PROBABILITIES[:-1]
     factors = {
-        "scale": margins.angle_weight(angle),
+        "scale": curves.positive_weight(spec, angle, settings.q),
         "slope": curves.slope_ratio(margins, angle),
         "all": curves.total_ratio(spec, angle, settings.q),
     }
@@ -165,24 +168,35 @@ def family(
     margins: Margins, name: str, others: Sequence[float], effect: Callable[[Margins], Tensor]
 ) -> list[tuple[Tensor, dict[str, Any]]]:
     """Return the lines of an effect for other values of a margin too, the chosen one on top."""
-    chosen, lines = getattr(margins, name), []
+    chosen = getattr(margins, name)
     values = sorted({*others, chosen})
+    lines = []
     for number, value in enumerate(values):
-        colour = matplotlib.colormaps["viridis"](0.9 * number / (len(values) - 1))
-        look = LINES["chosen"] if value == chosen else {**LINES["other"], "color": colour}
         label = f"{curves.SYMBOLS[name]} = {value:.3g}".replace("inf", "∞")
-        label += ", off" * (value == getattr(Margins, name)) + " (chosen)" * (value == chosen)
-        lines.append((effect(replace(margins, **{name: value})), {**look, "label": label}))
+        if value == getattr(Margins, name):
+            label += ", off"
+        if value == chosen:
+            look = {**LINES["chosen"], "label": f"{label} (chosen)"}
+        else:
+            colour = matplotlib.colormaps["viridis"](0.9 * number / (len(values) - 1))
+            look = {**LINES["other"], "color": colour, "label": label}
+        lines.append((effect(replace(margins, **{name: value})), look))
     return lines
 
 
 def _families(axes: dict[str, Any], settings: CurveSettings) -> None:
     """Draw the effect of other values of curvature and attenuation."""
     margins, angle, q = settings.margins, curves.ANGLES, curves.PROBABILITIES[:-1]
-    lines = family(margins, "curvature", CURVATURES, lambda each: each.angle_weight(angle))
-    for weight, look in lines:
-        axes["curvature"].plot(DEGREES, weight, **look)
-    attenuation = partial(Margins.attenuation_factor, complement=1.0 - q)
+
+    def weight(each: Margins) -> Tensor:
+        spec = ContrastSpec(settings.temperature, each)
+        return curves.positive_weight(spec, angle, settings.q)
+
+    def attenuation(each: Margins) -> Tensor:
+        return each.attenuation_factor(1.0 - q)
+
+    for values, look in family(margins, "curvature", CURVATURES, weight):
+        axes["curvature"].plot(DEGREES, values, **look)
     lines = family(margins, "attenuation", ATTENUATIONS, attenuation)
     if margins.subtractive > 0.0:
         alpha = -math.expm1(-margins.subtractive / settings.temperature)

@@ -52,17 +52,17 @@ class HealthChecks:
         in_a_row: dict[str, int] = {}
         self.symptoms = {}
         for name, rule in RULES.items():
-            is_at_once = "at_once" in rule
-            if not (is_warm or is_at_once) or not _holds(rule, values):
+            counts_at_once = rule.get("at_once", False)
+            if not _holds(rule, values) or not (is_warm or counts_at_once):
                 continue
             in_a_row[name] = self._in_a_row.get(name, 0) + 1
-            if is_at_once or in_a_row[name] >= LASTING:
+            if counts_at_once or in_a_row[name] >= LASTING:
                 self.symptoms[name] = self._filled(rule["text"], values)
         self._in_a_row = in_a_row
 
         warnings = []
         for name, text in self.symptoms.items():
-            if "warns" in RULES[name] and name not in self._warned:
+            if RULES[name].get("warns", False) and name not in self._warned:
                 self._warned.add(name)
                 warnings.append((name, text))
         return warnings
@@ -84,6 +84,7 @@ class HealthChecks:
         ``angle_change``     this ratio over that after the warm-up
         ``angle_weight``     s · curve at the mean angle of positives
         ``curve_weight``     the curve alone
+        ``is_scaled``        1 where positives are scaled by a function, else 0
         ``band_change``      the share of pairs in the band over that after the warm-up
         ===================  ======================================================================
 
@@ -120,9 +121,11 @@ class HealthChecks:
         v["band_change"] = _ratio(v["pairs_in_band"], v["earlier_pairs_in_band"])
         v["angle_weight"] = margins.angle_weight(torch.tensor(v["positive_angle"])).item()
         v["curve_weight"] = v["angle_weight"] / margins.positive_scale
+        v["is_scaled"] = float("scaling" in seen.margins)
         for name, remedies in REMEDIES.items():
-            fitting = (remedy["text"] for remedy in remedies if _holds(remedy, v))
-            v[name] = next(fitting).format_map(v)
+            # The last one always fits.
+            fitting = [remedy["text"] for remedy in remedies if _holds(remedy, v)]
+            v[name] = fitting[0].format_map(v)
         return v
 
     def _remember(self, seen: Observation, values: Values, is_warm: bool) -> None:
@@ -161,6 +164,7 @@ def _ratio(part: float, whole: float) -> float:
 
 def _holds(rule: dict[str, Any], values: Values) -> bool:
     """Return whether all measures pass the limits of a rule or a remedy."""
-    above, below = rule.get("above", {}).items(), rule.get("below", {}).items()
-    is_above = all(values[name] > limit for name, limit in above)
-    return is_above and all(values[name] < limit for name, limit in below)
+    for name, limit in rule.get("above", {}).items():
+        if not values[name] > limit:  # NaN passes no limit
+            return False
+    return all(values[name] < limit for name, limit in rule.get("below", {}).items())

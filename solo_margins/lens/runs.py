@@ -185,6 +185,8 @@ def _last_margins(run: ReportedRun, notes: list[str]) -> Margins | None:
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
+    if "scaling" in values:
+        notes.append(f"Curves of {run.folder} are drawn without its scaling, {values['scaling']}.")
     # Other versions may have other settings.
     known = {name: values[name] for name in FIELDS if values[name] is not None}
     if not known:

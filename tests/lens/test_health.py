@@ -1,7 +1,6 @@
 """Warnings come once, advice is of the end of a run; both name a setting and a direction."""
 
 import math
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -13,10 +12,11 @@ from solo_margins.lens.__main__ import main
 from solo_margins.lens.capture import StepCapture
 from solo_margins.lens.health import MOST_LINES, advise
 from solo_margins.lens.measures import measure
-from solo_margins.lens.records import Observation
+from solo_margins.lens.records import Observation, recorded_margins
 from solo_margins.lens.rules import LASTING, RULES, SETTING, HealthChecks
 from solo_margins.losses import Margins, mocov3_margin_loss_func
 from solo_margins.losses.capture import capture
+from solo_margins.losses.margins import FIELDS
 
 PLAIN = Margins()
 CONFIGURED = OmegaConf.create({"method_kwargs": {"temperature": 0.2}})
@@ -38,7 +38,7 @@ def healthy(epoch=100.0, margins=PLAIN, **changes):
         "positive_angle": 1.0,
         "negative_angle": 1.5,
     }
-    return Observation(0, epoch, {**scalars, **changes}, margins=asdict(margins))
+    return Observation(0, epoch, {**scalars, **changes}, margins=recorded_margins(margins))
 
 
 def lasting(*first, **changes):
@@ -126,7 +126,7 @@ def test_every_rule_has_its_symptom_and_names_a_setting(name):
 def test_without_a_configuration_no_setting_of_our_programs_is_named(name):
     found = advised(*SYMPTOMS[name][0], settings={"a_users_own": 1})
     named = set(SETTING.findall(found[name]))
-    allowed = {f"margins.{field}" for field in asdict(PLAIN)}
+    allowed = {f"margins.{field}" for field in FIELDS}
     assert named <= allowed | {"polarization.weight", "polarization.upper"}
 
 
