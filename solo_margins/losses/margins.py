@@ -41,6 +41,7 @@ CHOICES = {
     "curve": ("power", "root", "superellipse"),
     "beyond_pi": ("cosine", "monotone"),
 }
+COSINE = Range("a number in [-1, 1]", low=-1.0, high=1.0)
 # What a configuration can write: all settings but ``scaling``, which is a function.
 FIELDS = (*RANGES, *CHOICES)
 # Settings that may have a value of its own for each row.
@@ -335,6 +336,8 @@ class ContrastSpec:
         negatives_weight: β >= 0 of the generalised InfoNCE (Eq. 6); 1 is InfoNCE.
         tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
         beta: how strongly hard negatives are weighted, >= 0; not the β of Eq. 6.
+        mean: the cosine μ in [-1, 1] at which negatives weigh most; None weights none.
+        width: σ > 0 of these weights.
         gathers: whether several processes compare with each other's vectors.
 
     Raises:
@@ -346,6 +349,8 @@ class ContrastSpec:
     negatives_weight: float = 1.0
     tau_plus: float = 0.0
     beta: float = 0.0
+    mean: float | None = None
+    width: float = 1.0
     gathers: bool = True
 
     def __post_init__(self) -> None:
@@ -354,6 +359,26 @@ class ContrastSpec:
         require_number("negatives_weight", self.negatives_weight, NON_NEGATIVE)
         require_number("tau_plus", self.tau_plus, BELOW_ONE)
         require_number("beta", self.beta, NON_NEGATIVE)
+        require_number("width", self.width, POSITIVE)
+        if self.mean is not None:
+            require_number("mean", self.mean, COSINE)
+            if self.beta != 0.0:
+                raise ValueError(
+                    "beta must be 0 where mean is set, as both weight negatives, "
+                    f"got {self.beta!r} and mean {self.mean!r}"
+                )
+
+    @property
+    def weights_negatives(self) -> bool:
+        """Whether some negatives of a row count more than others."""
+        return self.beta != 0.0 or self.mean is not None
+
+    def log_gaussian(self, cosine: Tensor) -> Tensor:
+        r"""Return :math:`-(\cos\theta - \mu)^2 / 2 \sigma^2` of negatives, without gradient."""
+        assert self.mean is not None
+        # It stays finite, however small the width is.
+        factor = min(0.5 / self.width / self.width, 1e30)
+        return cosine.detach().sub(self.mean).square_().mul_(-factor)
 
 
 def require_margins(margins: Any) -> None:

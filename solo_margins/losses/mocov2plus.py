@@ -22,6 +22,8 @@ def mocov2plus_margin_loss_func(
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
     beta: float = 0.0,
+    mean: float | None = None,
+    width: float = 1.0,
 ) -> Tensor:
     r"""MoCo v2+'s loss of queries against their keys and a queue of negatives, with margins.
 
@@ -46,6 +48,9 @@ def mocov2plus_margin_loss_func(
             https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
             https://arxiv.org/abs/2010.04592.
+        mean: the cosine in [-1, 1] at which negatives weigh most, None for no such weights; see
+            :func:`simclr_margin_loss_func`. It cannot be combined with beta.
+        width: how wide around it negatives keep their weight, > 0.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32. Nothing is gathered but
@@ -64,7 +69,7 @@ def mocov2plus_margin_loss_func(
         >>> f"{mocov2plus_margin_loss_func(query, key, queue, margins=margins):.4f}"
         '3.7446'
     """
-    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta, mean=mean, width=width)
     require_same_shape("query", query, "key", key)
     require_width("queue", queue, "DK", "query", query)
     return loss_with_queue(query, key, queue, spec)

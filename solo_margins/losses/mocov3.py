@@ -21,6 +21,8 @@ def mocov3_margin_loss_func(
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
     beta: float = 0.0,
+    mean: float | None = None,
+    width: float = 1.0,
 ) -> Tensor:
     r"""MoCo v3's loss of a batch of queries against the keys of all processes, with margins.
 
@@ -41,6 +43,9 @@ def mocov3_margin_loss_func(
             https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
             https://arxiv.org/abs/2010.04592.
+        mean: the cosine in [-1, 1] at which negatives weigh most, None for no such weights; see
+            :func:`simclr_margin_loss_func`. It cannot be combined with beta.
+        width: how wide around it negatives keep their weight, > 0.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -57,7 +62,7 @@ def mocov3_margin_loss_func(
         >>> f"{mocov3_margin_loss_func(query, key, margins=Margins(subtractive=0.4)):.4f}"
         '0.8708'
     """
-    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta, mean=mean, width=width)
     require_same_shape("query", query, "key", key)
     loss = query_key(query, key, spec)
     # A tensor's dtype is not that of the loss.

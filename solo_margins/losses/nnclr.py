@@ -21,6 +21,8 @@ def nnclr_margin_loss_func(
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
     beta: float = 0.0,
+    mean: float | None = None,
+    width: float = 1.0,
 ) -> Tensor:
     r"""NNCLR's loss of nearest neighbours against the predictions of all processes, with margins.
 
@@ -44,6 +46,9 @@ def nnclr_margin_loss_func(
             https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
             https://arxiv.org/abs/2010.04592.
+        mean: the cosine in [-1, 1] at which negatives weigh most, None for no such weights; see
+            :func:`simclr_margin_loss_func`. It cannot be combined with beta.
+        width: how wide around it negatives keep their weight, > 0.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -60,6 +65,6 @@ def nnclr_margin_loss_func(
         >>> f"{nnclr_margin_loss_func(nn, p, margins=Margins(subtractive=0.4)):.4f}"
         '4.0198'
     """
-    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta, mean=mean, width=width)
     require_same_shape("nn", nn, "p", p)
     return query_key(nn, p, spec, with_gradient=True)

@@ -8,6 +8,8 @@ References:
     - [2] Debiased Contrastive Learning, 2020, https://arxiv.org/abs/2007.00224
     - [3] Contrastive Learning with Hard Negative Samples, 2021,
       https://arxiv.org/abs/2010.04592
+    - [4] Understanding Contrastive Learning via Distributionally Robust Optimization (ADNCE), 2023,
+      https://arxiv.org/abs/2310.11048
 """
 
 from torch import Tensor
@@ -24,6 +26,8 @@ def simclr_margin_loss_func(
     margins: Margins = Margins(),
     tau_plus: float = 0.0,
     beta: float = 0.0,
+    mean: float | None = None,
+    width: float = 1.0,
 ) -> Tensor:
     r"""SimCLR's loss of all views against each other, over all processes, with margins.
 
@@ -38,6 +42,15 @@ def simclr_margin_loss_func(
     ``simclr_loss_func``. With several positives, :math:`q_{il}` in the attenuation is the
     positives' summed probability. A row without a positive is left out of the mean.
 
+    With ``mean`` the term of each negative is multiplied by its weight ([4]),
+
+    .. math::
+        \frac{w_{ij}}{\mathrm{mean}_{k \in N_i} w_{ik}}, \qquad
+        w_{ij} = \frac{1}{\sigma\sqrt{2\pi}}
+                 \exp\left( -\frac{(\cos\theta_{ij} - \mu)^2}{2\sigma^2} \right)
+
+    in value and gradient; no gradient flows through the weights, as in the authors' code.
+
     Args:
         z: (views·N, D) projected features of all views. Any floating dtype. In several processes
             they are gathered with gradient.
@@ -50,6 +63,9 @@ def simclr_margin_loss_func(
             :func:`simclr_debiased_loss_func`.
         beta: how strongly hard negatives are preferred, >= 0; see
             :func:`simclr_hard_negative_loss_func`.
+        mean: μ in [-1, 1], the cosine at which negatives weigh most; None for no such weights. It
+            cannot be combined with beta.
+        width: σ > 0 of these weights.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -65,8 +81,11 @@ def simclr_margin_loss_func(
         '1.6094'
         >>> f"{simclr_margin_loss_func(z, indexes, margins=Margins(subtractive=0.2)):.4f}"
         '3.4196'
+        >>> z = torch.arange(18.0).reshape(6, 3).sin()
+        >>> f"{simclr_margin_loss_func(z, indexes, 0.5, mean=0.7, width=0.5):.4f}"
+        '5.0443'
     """
-    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta)
+    spec = ContrastSpec(temperature, margins, tau_plus=tau_plus, beta=beta, mean=mean, width=width)
     require_embeddings("z", z)
     indexes = require_indexes(indexes, z)
     if isinstance(indexes, int):

@@ -50,14 +50,21 @@ def row_sums(logits, mask):
     return torch.where(mask, logits, -math.inf).logsumexp(dim=1)
 
 
-def corrected_negatives(logits, is_positive, is_negative, temperature, tau_plus, beta):
-    """Return log Ng of debiased (β = 0) or hard negatives for every row."""
+def corrected_negatives(logits, is_positive, is_negative, temperature, tau_plus, beta, gaussian):
+    """Return log Ng of debiased (β = 0), hard or Gaussian negatives for every row."""
     count = is_negative.sum(dim=1).to(logits.dtype)
     exponentials = torch.where(is_negative, logits.exp(), 0.0)
-    hard = torch.where(is_negative, (beta * logits).exp(), 0.0)
-    mean_hard = hard.sum(dim=1, keepdim=True) / count.unsqueeze(1)
-    negative = (exponentials * hard / mean_hard).sum(dim=1)
+    weight = (beta * logits).exp()
+    if gaussian is not None:
+        mean, width = gaussian
+        offset = logits.detach() * temperature - mean
+        weight = (-(offset**2) / (2 * width**2)).exp() / (width * math.sqrt(2 * math.pi))
+    weight = torch.where(is_negative, weight, 0.0)
+    mean_weight = weight.sum(dim=1, keepdim=True) / count.unsqueeze(1)
+    negative = (exponentials * weight / mean_weight).sum(dim=1)
     positive = torch.where(is_positive, logits.exp(), 0.0).sum(dim=1) / is_positive.sum(dim=1)
+    if tau_plus == 0:
+        return negative.log()
     corrected = (negative - count * tau_plus * positive) / (1 - tau_plus)
     return torch.maximum(corrected, count * math.exp(-1 / temperature)).log()
 
@@ -72,6 +79,7 @@ def naive_contrastive(
     negatives_weight=1.0,
     tau_plus=None,
     hardness=0.0,
+    gaussian=None,
 ):
     """Return the losses of all rows, by Eq. 9 with the gradients of Eq. 16 to 21."""
     cosine = F.normalize(rows, dim=1) @ F.normalize(columns, dim=1).t()
@@ -82,8 +90,8 @@ def naive_contrastive(
         positive = row_sums(logits, is_positive)
         if tau_plus is None:
             return positive, row_sums(logits, is_negative)
-        arguments = (is_positive, is_negative, temperature, tau_plus, hardness)
-        return positive, corrected_negatives(logits, *arguments)
+        weights = (temperature, tau_plus, hardness, gaussian)
+        return positive, corrected_negatives(logits, is_positive, is_negative, *weights)
 
     target = is_positive.to(angle.dtype)
     positive, negative = sums(naive_logits(angle, target, temperature, margins).detach())

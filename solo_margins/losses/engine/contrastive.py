@@ -136,7 +136,7 @@ def contrastive_loss(
     if columns is not None:
         return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
     is_known = isinstance(positives, Positives)
-    if is_known and _needs_no_shift(rows, spec) and spec.beta == 0.0:
+    if is_known and _needs_no_shift(rows, spec) and not spec.weights_negatives:
         return geometry.EngineLoss.apply(matrix.symmetric, matrix.by_autograd, rows)
     return geometry.EngineLoss.apply(matrix.square, matrix.by_autograd, rows)
 
@@ -254,7 +254,7 @@ class _Matrix:
 
     def _counts(self, part: slice, vectors: Tensor) -> Counts | None:
         """Return the numbers of positives and negatives of some rows, if the loss needs them."""
-        if self.spec.tau_plus == 0.0 and self.spec.beta == 0.0:
+        if self.spec.tau_plus == 0.0 and not self.spec.weights_negatives:
             return None
         return self.positives.counts(vectors.shape[0], part, vectors.dtype)
 
@@ -463,10 +463,13 @@ class _Matrix:
         Args:
             logits: cosines over τ.
             part: which rows they are.
-            counts: of positives and negatives, which hard negatives need.
+            counts: of positives and negatives, which weights of negatives need.
         """
         hardness = self.spec.beta
         self.positives.exclude_(logits, part, -torch.inf)
+        if self.spec.mean is not None:
+            assert counts is not None
+            self._add_gaussian_(logits, counts)
         peak: Tensor | None = None
         if not _needs_no_shift(logits, self.spec):
             largest = logits.amax(dim=1, keepdim=True).clamp_min(-torch.finfo(logits.dtype).max)
@@ -487,6 +490,15 @@ class _Matrix:
         weighted = _shifted(total.log() - flat_total.log() + number.log(), peak)
         log_sum = torch.where(number > 0, weighted, -torch.inf)
         return NegativeSide(exponentials, total, log_sum, flat, flat_total)
+
+    def _add_gaussian_(self, logits: Tensor, counts: Counts) -> None:
+        """Add the logarithm of weights of which the mean over a row's negatives is 1."""
+        weights = self.spec.log_gaussian(logits * self.spec.temperature)
+        number = torch.as_tensor(counts.negatives, dtype=logits.dtype, device=logits.device)
+        log_mean = weights.logsumexp(dim=1) - number.clamp_min(1.0).log()
+        # Of a row without negatives it is minus infinity, as are its logits.
+        log_mean.clamp_min_(-torch.finfo(logits.dtype).max)
+        logits.add_(weights).sub_(log_mean.unsqueeze(1))
 
 
 def _shifted(log_sum: Tensor, peak: Tensor | None) -> Tensor:
