@@ -26,6 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ class Stepper:
     def step(self, kind: str, batch: list[Any]) -> None:
         """Take one training step: the host's, or ours in both directions or in one."""
         self.optimizer.zero_grad(set_to_none=True)
-        self.method.cfg.method_kwargs.symmetric = kind != "one direction"
+        self.method.margin_settings = replace(
+            self.method.margin_settings, symmetric=kind != "one direction"
+        )
         owner = self.parent if kind == "host" else type(self.method)
         owner.training_step(self.method, batch, 0).backward()
         self.optimizer.step()

@@ -52,9 +52,17 @@ def read(cfg: Any, place: str, kind: type[Settings]) -> Settings:
         ValueError: lens has no setting 'evry'; its settings are angular, subtractive, \
 positive_scale, curvature, attenuation, attenuation_type, curve, beyond_pi, scaling
     """
+    return built(place, plain(cfg, place), kind)
+
+
+def plain(cfg: Any, place: str) -> Any:
+    """Return what a configuration has at a place, groups of settings as dictionaries and lists."""
     given: Any = OmegaConf.select(cfg, place, default=None)
-    if OmegaConf.is_config(given):
-        given = OmegaConf.to_container(given, resolve=True)
+    return OmegaConf.to_container(given, resolve=True) if OmegaConf.is_config(given) else given
+
+
+def built(place: str, given: Any, kind: type[Settings]) -> Settings:
+    """Return settings as a dataclass, as :func:`read` does."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     values = {}
     for name, value in known_settings(place, given, known).items():

@@ -3,21 +3,8 @@
 from typing import Any
 
 from solo_margins import solo_1_0_2
+from solo_margins.method_names import ALIASES, METHOD_NAMES
 from solo_margins.versions import form
-
-METHOD_NAMES = (
-    "mocov3_margin",
-    "simclr_margin",
-    "byol_curv",
-    "mocov2plus_margin",
-    "nnclr_margin",
-    "supcon_margin",
-    "deepclusterv2_margin",
-    "simsiam_curv",
-    "nnsiam_curv",
-    "nnbyol_curv",
-    "wmse_curv",
-)
 
 
 class MethodNameClashError(ImportError):
@@ -59,6 +46,9 @@ def _register() -> None:
     from solo_margins.backbones import BACKBONES
 
     ours = our_methods()
+    for alias, name in ALIASES.items():
+        if name in ours:
+            ours[alias] = ours[name]
     for name, method in ours.items():
         present = METHODS.get(name, method)
         if present is not method:
@@ -119,7 +109,7 @@ def method_class(name: str) -> Any:
 
     if name in METHODS:
         return METHODS[name]
-    if name in METHOD_NAMES:
+    if name in (*METHOD_NAMES, *ALIASES):
         raise solo_1_0_2.refusal(f"method={name}")
     listed = ", ".join(sorted(set(METHODS) - {"base", "linear"}))
     raise ValueError(f"method must be one of {listed}, got {name!r}.")

@@ -9,11 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 from solo.utils.momentum import initialize_momentum_params
 from torch import Tensor, nn
 
-from solo_margins.config import known_settings, setting, write
+from solo_margins.config import setting, write
 from solo_margins.losses.alignment import aligned_temperature, aligned_temperature_by_indexes
-from solo_margins.losses.checks import require_flag
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
+from solo_margins.method_names import canonical_name
 from solo_margins.methods.corrected import CorrectedMethod, CorrectedMomentumMethod
 from solo_margins.methods.parts import encode_in_parts, require_equal_parts
 from solo_margins.methods.queues import neighbours_then_enqueue
@@ -22,6 +22,7 @@ from solo_margins.methods.settings import (
     Polarization,
     Schedule,
     setting_errors,
+    take_short_margins,
 )
 
 # What ``method_kwargs`` may hold for every margin method.
@@ -65,9 +66,10 @@ class MarginMethod(CorrectedMethod):
     is_recomputing = False  # a part of a batch, in the backward pass
 
     def __init__(self, cfg: DictConfig) -> None:
-        super().__init__(cfg)
         with setting_errors():
-            self.margin_settings = settings = MarginSettings.read(self.cfg)
+            settings = self.read_settings(cfg)
+        super().__init__(cfg)
+        self.margin_settings = settings
         self.margins, self.polarization = settings.margins, settings.polarization
         self.negatives = settings.negatives
         self.simulated_ranks = settings.simulated_ranks
@@ -75,40 +77,29 @@ class MarginMethod(CorrectedMethod):
         # A penalty that grows from nothing is logged from the first step.
         is_scheduled = "polarization_weight" in settings.schedules
         self.is_polarized = is_scheduled or self.polarization.weight > 0
-        if self.cfg.method_kwargs.get("proj_batch_norm"):
+        if settings.proj_batch_norm:
             add_batchnorm(self.projector)
 
     @classmethod
-    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return the configuration completed by the defaults of the parent method and ours.
+    def read_settings(cls, cfg: DictConfig) -> MarginSettings:
+        """Return the settings of a configuration, which gets the values of those that it lacks.
+
+        This is the only place that reads them: the constructor calls it once.
 
         Raises:
             ValueError: a setting in ``method_kwargs`` is unknown or out of range.
         """
-        with setting_errors():
-            return cls.checked_cfg(super().add_and_assert_specific_cfg(cfg))
-
-    @classmethod
-    def checked_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return a configuration with our settings checked and complete.
-
-        The constructor of solo-learn's ``BaseMethod`` calls it, by ``add_and_assert_specific_cfg``.
-        """
+        cfg.method = canonical_name(cfg.method)
         # solo-learn writes args.json as it is, with references in place of values.
         OmegaConf.resolve(cfg)
         # A composed configuration cannot leave out what another backbone has set: it says null.
         for name, value in list(setting(cfg, "backbone.kwargs", {}).items()):
             if value is None:
                 del cfg.backbone.kwargs[name]
+        take_short_margins(cfg)
+        cfg.pop("margins", None)
         known = (*SHARED_SETTINGS, *cls.own_settings)
-        known_settings(f"method_kwargs of method={cfg.method}", cfg.method_kwargs, known)
-        settings = MarginSettings.read(cfg)
-        scheduled = settings.schedules.keys() & {"attenuation", "temperature"}
-        if not cls.has_negatives and (settings.margins.attenuation != 0.0 or scheduled):
-            raise ValueError(
-                f"method={cfg.method} has no negatives: leave out method_kwargs.margins.attenuation"
-                " and method_kwargs.schedules of attenuation and temperature"
-            )
+        settings = MarginSettings.read(cfg, known, cls.has_negatives)
         if cls.has_queue:
             _check_queue(cfg)
         batch_size, parts = cfg.optimizer.batch_size, settings.simulated_ranks
@@ -117,10 +108,10 @@ class MarginMethod(CorrectedMethod):
                 f"optimizer.batch_size must be a multiple of method_kwargs.simulated_ranks={parts},"
                 f" got {batch_size}"
             )
-        for group, content in settings.as_config().items():
-            if group in known:
-                write(cfg, f"method_kwargs.{group}", content)
-        return cfg
+        for name, content in settings.as_config().items():
+            if name in known and content is not None:
+                write(cfg, f"method_kwargs.{name}", content)
+        return settings
 
     def forward(self, X: Tensor) -> dict[str, Any]:
         """Return the outputs of a view."""
@@ -147,7 +138,7 @@ class MarginMethod(CorrectedMethod):
             # By max_epochs or by max_steps, whichever ends the run.
             length = self.trainer.estimated_stepping_batches / steps_per_epoch
             values = {
-                name: schedule.at(epochs, length)
+                name: schedule.at(epochs, length, steps_per_epoch)
                 for name, schedule in schedules.items()
                 if isinstance(schedule, Schedule)
             }
@@ -219,7 +210,7 @@ class MarginMomentumMethod(MarginMethod, CorrectedMomentumMethod):
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        if self.cfg.method_kwargs.get("proj_batch_norm"):
+        if self.margin_settings.proj_batch_norm:
             add_batchnorm(self.momentum_projector)
             initialize_momentum_params(self.projector, self.momentum_projector)
 
@@ -248,19 +239,16 @@ class OneDirection(MarginMomentumMethod):
     )
 
     @classmethod
-    def checked_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return a configuration with our settings checked and complete."""
-        cfg = super().checked_cfg(cfg)
-        key = "method_kwargs.symmetric"
-        symmetric = require_flag(key, setting(cfg, key, True))
+    def read_settings(cls, cfg: DictConfig) -> MarginSettings:
+        """Return the settings of a configuration, which gets the values of those that it lacks."""
+        settings = super().read_settings(cfg)
         views = cfg.data.num_large_crops + cfg.data.num_small_crops
-        if not symmetric and views != 2:
+        if not settings.symmetric and views != 2:
             raise ValueError(
                 "method_kwargs.symmetric=false compares one strong with one weak view, but "
                 f"augmentations make {views} views: check their num_crops"
             )
-        write(cfg, key, symmetric)
-        return cfg
+        return settings
 
     def one_direction_step(self, batch: Any) -> dict[str, Any]:
         """Return the output of solo-learn's base step for one strong and one weak view.

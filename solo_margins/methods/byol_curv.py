@@ -30,7 +30,7 @@ class BYOLCurv(OneDirection, BYOL):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the cosine loss with margins and the classifier's loss."""
-        if self.cfg.method_kwargs.symmetric:
+        if self.margin_settings.symmetric:
             out = BaseMomentumMethod.training_step(self, batch, batch_idx)
             loss = sum(
                 byol_curv_loss_func(prediction, target, self.margins)

@@ -4,6 +4,7 @@ solo-learn is not changed. What is wrong in its base classes is overridden here;
 what happens without it. Nothing here knows what a margin does.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from solo_margins.config import read, setting, write
 from solo_margins.devices import keep_contiguous
 from solo_margins.learning_rates import optimizer_and_schedule
 from solo_margins.lens.settings import LensSettings
+from solo_margins.losses.checks import UP_TO_ONE, require_flag, require_number
 from solo_margins.methods.online_knn import OnlineKNN
 from solo_margins.methods.run_check import MarginRunCheck
 from solo_margins.methods.settings import setting_errors
@@ -49,6 +51,10 @@ class CorrectedMethod(BaseMethod):
     """solo-learn's base class of a method, as margin methods need it."""
 
     def __init__(self, cfg: DictConfig) -> None:
+        with setting_errors():
+            # solo-learn asserts that the backbone is in its table.
+            add_timm_backbone(str(cfg.backbone.name))
+            self.lens_settings = read(cfg, "lens", LensSettings)
         # solo-learn's online kNN fails in its constructor with torchmetrics 1.0 and later, so that
         # solo-learn is told that there is none. Its steps feed ours.
         has_knn = bool(setting(cfg, "knn_eval.enabled", False))
@@ -60,22 +66,6 @@ class CorrectedMethod(BaseMethod):
                 self.knn = OnlineKNN(self.cfg.knn_eval.k, self.cfg.knn_eval.distance_func)
         # Without it narrow networks end a process on a CPU by a segmentation fault.
         keep_contiguous(self, self.cfg)
-
-    @classmethod
-    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
-        """Return the configuration completed by the defaults of the parent method.
-
-        Raises:
-            ValueError: the backbone is one of timm's that there is not, or a setting in ``lens``
-                is unknown or out of range.
-        """
-        with setting_errors():
-            # solo-learn asserts that the backbone is in its table.
-            add_timm_backbone(str(cfg.backbone.name))
-            cfg = super().add_and_assert_specific_cfg(cfg)
-            # The callback reads them, but not before images are loaded.
-            read(cfg, "lens", LensSettings)
-        return cfg
 
     def configure_optimizers(self) -> Any:
         """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`.
@@ -95,7 +85,7 @@ class CorrectedMethod(BaseMethod):
         """Return the callbacks that a run of a margin method has in any program."""
         show_warnings()
         callbacks = list(super().configure_callbacks())
-        settings = read(self.cfg, "lens", LensSettings)
+        settings = self.lens_settings
         if settings.enabled:
             from solo_margins.lens import Lens
 
@@ -147,6 +137,26 @@ class CorrectedMethod(BaseMethod):
         return compared_settings(configuration)
 
 
+@dataclass(frozen=True)
+class TeacherSettings:
+    """How a momentum teacher follows the student.
+
+    Args:
+        base_tau: the part of itself that the teacher keeps in the first step, in [0, 1].
+        final_tau: that of the last step, in [0, 1]. It may be the smaller one.
+        classifier: whether the teacher has an online classifier, too.
+    """
+
+    base_tau: float
+    final_tau: float
+    classifier: bool
+
+    def __post_init__(self) -> None:
+        require_number("base_tau", self.base_tau, UP_TO_ONE)
+        require_number("final_tau", self.final_tau, UP_TO_ONE)
+        require_flag("classifier", self.classifier)
+
+
 class CorrectedMomentumMethod(CorrectedMethod, BaseMomentumMethod):
     """solo-learn's base class of a method with a momentum teacher, as margin methods need it."""
 
@@ -154,6 +164,18 @@ class CorrectedMomentumMethod(CorrectedMethod, BaseMomentumMethod):
         super().__init__(cfg)
         momentum = self.cfg.momentum
         self.momentum_updater = TeacherUpdater(momentum.base_tau, momentum.final_tau)
+
+    @classmethod
+    def add_and_assert_specific_cfg(cls, cfg: DictConfig) -> DictConfig:
+        """Return the configuration with solo-learn's defaults, and check its ``momentum``.
+
+        Raises:
+            ValueError: a setting in ``momentum`` is unknown or out of range.
+        """
+        cfg = super().add_and_assert_specific_cfg(cfg)
+        with setting_errors():
+            read(cfg, "momentum", TeacherSettings)
+        return cfg
 
     def on_train_start(self) -> None:
         """Continue the schedule of tau of a resumed run.

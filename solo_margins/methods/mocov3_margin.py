@@ -50,7 +50,7 @@ class MoCoV3Margin(OneDirection, MoCoV3):
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        if self.cfg.method_kwargs.get("freeze_patch_embedding", False):
+        if self.margin_settings.freeze_patch_embedding:
             if not hasattr(self.backbone, "patch_embed"):
                 raise MethodSettingError(
                     "method_kwargs.freeze_patch_embedding=true needs a ViT as backbone.name, "
@@ -76,13 +76,13 @@ class MoCoV3Margin(OneDirection, MoCoV3):
         loss = mocov3_margin_loss_func(
             query, key, temperature, self.margins, **self.negatives.weights
         )
-        if self.cfg.method_kwargs.get("scale_by_temperature", True):
+        if self.margin_settings.scale_by_temperature:
             return loss
         return loss / (2 * temperature)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the contrastive loss with margins and the classifier's loss."""
-        if self.cfg.method_kwargs.symmetric:
+        if self.margin_settings.symmetric:
             # Not MoCoV3's own step, which computes the loss without margins. Its forward is used.
             out = BaseMomentumMethod.training_step(self, batch, batch_idx)
             queries, keys = out["q"], out["momentum_k"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,14 +13,26 @@ from omegaconf import DictConfig, OmegaConf
 from solo_margins.cli import TrainingStopped
 from solo_margins.config import setting
 from solo_margins.losses.capture import Captured, capture
-from solo_margins.losses.margins import FIELDS
-from solo_margins.methods.settings import MarginSettings, MethodSettingError, setting_errors
+from solo_margins.losses.margins import FIELDS, Margins
+from solo_margins.methods.settings import (
+    MethodSettingError,
+    Negatives,
+    Polarization,
+    setting_errors,
+    take_short_margins,
+)
 from solo_margins.ranks import is_rank_zero
 from solo_margins.recipes import PAPER, RECIPES, Values, Variants, is_from_paper
+from solo_margins.same_run import defining_settings
 
 CUSTOM = "custom"  # the variant of settings that no recipe has
 # Settings in ``method_kwargs`` in which variants differ.
 GROUPS = ("margins", "schedules", "polarization", "negatives")
+DEFAULTS = {
+    "margins": asdict(Margins()),
+    "polarization": asdict(Polarization()),
+    "negatives": asdict(Negatives()),
+}
 VARIANTS = {name for of_data in RECIPES.values() for cells in of_data.values() for name in cells}
 
 
@@ -34,7 +47,8 @@ def settle_variant(cfg: DictConfig) -> None:
     Raises:
         ValueError: settings of a method or a variant would have no effect.
     """
-    for group in GROUPS:
+    take_short_margins(cfg)
+    for group in ("schedules", "polarization", "negatives"):
         content = setting(cfg, group)
         if content is not None:
             names = list(content) if isinstance(content, DictConfig) else []
@@ -56,7 +70,7 @@ def settle_variant(cfg: DictConfig) -> None:
             f"in this configuration: set {', '.join(keys) or 'method_kwargs.margins.*'} instead."
         )
     recipe = recipes.get(variant, {})
-    if _effects(kwargs, recipe) != _effects(recipe, recipe):
+    if _chosen(kwargs, recipe) != _chosen(recipe, recipe):
         if setting(cfg, "name") == f"{cfg.method}-{data}-{variant}":
             cfg.name = f"{cfg.method}-{data}-{CUSTOM}"
         cfg.variant = CUSTOM
@@ -98,19 +112,16 @@ def _recipes_of(cfg: DictConfig) -> tuple[Any, Variants]:
     return data, RECIPES.get(cfg.method, {}).get(data, {})
 
 
-def _effects(kwargs: Values, recipe: Values) -> tuple[Any, ...]:
-    """Return the settings in ``method_kwargs`` that have an effect."""
-    cfg = OmegaConf.create({"method_kwargs": dict(kwargs), "max_epochs": 1})
-    settings = MarginSettings.read(cfg)
-    is_off = settings.margins.is_off and not settings.schedules
-    return (
-        None if is_off else settings.margins,
-        None if settings.polarization.weight == 0 else settings.polarization,
-        None if settings.negatives.kind == "standard" else settings.negatives,
-        settings.schedules,
-        # Recipes for data set a temperature too; it counts where the variant sets it.
-        kwargs.get("temperature") if "temperature" in recipe else None,
-    )
+def _chosen(kwargs: Values, recipe: Values) -> Values:
+    """Return what ``method_kwargs``, or a recipe, chooses of what variants differ in."""
+    chosen: Values = {"schedules": kwargs.get("schedules")}
+    for group, defaults in DEFAULTS.items():
+        chosen[group] = {**defaults, **(kwargs.get(group) or {})}
+    # Recipes for data set a temperature too; it counts where the variant sets it.
+    if "temperature" in recipe:
+        chosen["temperature"] = kwargs.get("temperature")
+    # Equal values in one spelling.
+    return defining_settings(chosen)
 
 
 class MarginLossNotCalledError(TrainingStopped, CompactHydraException):

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hydra.errors import CompactHydraException
+from omegaconf import DictConfig
 
-from solo_margins.config import known_settings, read, setting
+from solo_margins.config import built, known_settings, plain, read, require, setting, write
 from solo_margins.losses.checks import (
     BELOW_ONE,
     NON_NEGATIVE,
     POSITIVE,
     UP_TO_ONE,
+    Range,
     require_band,
     require_choice,
     require_count,
+    require_flag,
     require_number,
 )
+from solo_margins.losses.margins import FIELDS as NUMBERS_OF_MARGINS
 from solo_margins.losses.margins import RANGES, Margins
+from solo_margins.methods.scalings import read_scaling
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("kind", "from", "to", "epochs")
-KINDS = ("constant", "linear", "cosine", "cycle")
+KINDS = ("constant", "linear", "cosine", "cycle", "log")
 # A temperature can also follow the positives.
 ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
+COSINE = Range("a number in [-1, 1]", low=-1.0, high=1.0)
+# Settings that are true or false, with their defaults.
+FLAGS = {
+    "symmetric": True,
+    "scale_by_temperature": True,
+    "freeze_patch_embedding": False,
+    "proj_batch_norm": False,
+    "proj_last_batch_norm": False,
+}
 # Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
 FIELDS = {
     **RANGES,
@@ -57,23 +71,28 @@ def setting_errors() -> Iterator[None]:
 class Schedule:
     r"""The value of one setting during training.
 
-    With t the part of ``epochs`` that has passed, at most 1:
+    With t the part of ``epochs`` that has passed, at most 1, and n and N the steps that were taken
+    and those of all ``epochs``:
 
-    .. math:: v(t) = \text{start} + (\text{end} - \text{start}) \, r(t), \qquad
-        r(t) = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
-        [t = 1] \ \text{(constant)}
+    .. math:: v = \text{start} + (\text{end} - \text{start}) \, r, \qquad
+        r = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
+        [t = 1] \ \text{(constant)}, \quad
+        \frac{\log(1 + n)}{\log(1 + N)} \ \text{(log)}
 
-    A cycle goes there and back in every ``epochs`` epochs, :math:`r(t) = (1 - \cos 2 \pi t) / 2`
+    A cycle goes there and back in every ``epochs`` epochs, :math:`r = (1 - \cos 2 \pi t) / 2`
     with t unbounded. For a temperature that is the schedule of https://arxiv.org/abs/2303.13664.
+    A temperature of the kind log is :math:`1 / v` with the inverses of its two ends, so that its
+    inverse grows as the logarithm of time does (https://arxiv.org/abs/2603.12552).
     The value depends on the number of steps alone, so that a resumed run continues with it.
 
     Args:
-        kind: ``"linear"``, ``"cosine"``, ``"cycle"``, or ``"constant"``, which stays at ``start``
-            and then jumps to ``end``.
+        kind: ``"linear"``, ``"cosine"``, ``"log"``, ``"cycle"``, or ``"constant"``, which stays at
+            ``start`` and then jumps to ``end``.
         start: value at the first step.
         end: value after ``epochs`` epochs, and from then on; of a cycle, in the middle of it.
         epochs: length of the ramp or of a cycle; fractions are allowed. None is the whole run,
             whichever limit ends it.
+        is_inverted: whether the inverse of the value follows the formula.
 
     Example:
         >>> ramp = Schedule("linear", start=1.0, end=5.0, epochs=10)
@@ -84,34 +103,50 @@ class Schedule:
         [1.0, 3.0, 5.0, 1.0, 5.0]
         >>> Schedule("linear", start=1.0, end=5.0, epochs=None).at(1, run_length=4)
         2.0
+        >>> cooling = Schedule("log", start=0.5, end=0.1, epochs=3, is_inverted=True)
+        >>> [round(cooling.at(step / 5, steps_per_epoch=5), 6) for step in (0, 3, 15)]
+        [0.5, 0.166667, 0.1]
     """
 
     kind: str
     start: float
     end: float
     epochs: float | None
+    is_inverted: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
         return dict(zip(KEYS, (self.kind, self.start, self.end, self.epochs), strict=True))
 
-    def at(self, epochs: float, run_length: float = math.inf) -> float:
+    def at(
+        self, epochs: float, run_length: float = math.inf, steps_per_epoch: float = 1.0
+    ) -> float:
         """Return the value after a number of epochs.
 
         Args:
             epochs: the number, with a fraction inside of an epoch.
             run_length: the epochs of the whole run; a schedule without a length has this one.
+            steps_per_epoch: the kind log counts steps.
         """
         length = run_length if self.epochs is None else self.epochs
         if self.kind == "cycle":
-            ramp = (1.0 - math.cos(2.0 * math.pi * epochs / length)) / 2.0
-            return self.start + (self.end - self.start) * ramp
-        progress = min(1.0, epochs / length) if length > 0 else 1.0
-        if progress == 1.0:
+            return self._between((1.0 - math.cos(2.0 * math.pi * epochs / length)) / 2.0)
+        if epochs >= length:
             return self.end
+        progress = epochs / length
         if self.kind == "constant":
             return self.start
-        ramp = progress if self.kind == "linear" else (1.0 - math.cos(math.pi * progress)) / 2.0
+        if self.kind == "cosine":
+            return self._between((1.0 - math.cos(math.pi * progress)) / 2.0)
+        if self.kind == "log":
+            steps, last_step = epochs * steps_per_epoch, length * steps_per_epoch
+            return self._between(math.log1p(steps) / math.log1p(last_step))
+        return self._between(progress)
+
+    def _between(self, ramp: float) -> float:
+        """Return the value where a part of the way from start to end is done."""
+        if self.is_inverted:
+            return 1.0 / ((1.0 - ramp) / self.start + ramp / self.end)
         return self.start + (self.end - self.start) * ramp
 
 
@@ -160,6 +195,8 @@ def read_schedules(
         entry = {k: v for k, v in known_settings(place, entry, keys).items() if v is not None}
         if not entry:
             continue
+        if field not in values:
+            raise ValueError(f"{place} has no effect: a method without negatives has no {field}")
         kinds = (*KINDS, ALIGNMENT) if can_align else KINDS
         kind = require_choice(f"{place}.kind", entry.pop("kind", "linear"), kinds)
         is_aligned = kind == ALIGNMENT
@@ -175,7 +212,8 @@ def read_schedules(
         epochs = entry.get("epochs", max_epochs)
         if epochs is not None:
             epochs = require_number(f"{place}.epochs", epochs, allowed)
-        schedules[field] = Schedule(kind, start, end, epochs)
+        is_inverted = field == "temperature" and kind == "log"
+        schedules[field] = Schedule(kind, start, end, epochs, is_inverted)
     return schedules
 
 
@@ -200,62 +238,120 @@ class Polarization:
         require_band(self.lower, self.upper)
 
 
+# Kinds of negatives to the fields that they read.
+READ_BY_NEGATIVES = {
+    "standard": (),
+    "debiased": ("tau_plus",),
+    "hard": ("tau_plus", "beta"),
+    "gaussian": ("mean", "width"),
+}
+
+
 @dataclass(frozen=True)
 class Negatives:
     """How the negatives of a row are weighted.
 
     Args:
-        kind: ``"standard"``, ``"debiased"`` or ``"hard"``.
-        tau_plus: probability that a negative is of the same class, in [0, 1); unused by standard.
-        beta: concentration on hard negatives, >= 0; used by hard only.
+        kind: ``"standard"``, ``"debiased"``, ``"hard"`` or ``"gaussian"``.
+        tau_plus: probability that a negative is of the same class, in [0, 1); read by debiased and
+            hard.
+        beta: concentration on hard negatives, >= 0; read by hard.
+        mean: the cosine of the negatives that weigh most, in [-1, 1]; read by gaussian.
+        width: > 0, how far around it others weigh; read by gaussian.
     """
 
     kind: str = "standard"
     tau_plus: float = 0.1
     beta: float = 1.0
+    mean: float = 0.7
+    width: float = 1.0
 
     def __post_init__(self) -> None:
-        require_choice("kind", self.kind, ("standard", "debiased", "hard"))
+        require_choice("kind", self.kind, READ_BY_NEGATIVES)
         require_number("tau_plus", self.tau_plus, BELOW_ONE)
         require_number("beta", self.beta, NON_NEGATIVE)
+        require_number("mean", self.mean, COSINE)
+        require_number("width", self.width, POSITIVE)
 
     @property
-    def weights(self) -> dict[str, Any]:
-        """The share of false negatives and the hardness as losses take them, 0 for none."""
-        tau_plus = 0.0 if self.kind == "standard" else self.tau_plus
-        return {"tau_plus": tau_plus, "beta": self.beta if self.kind == "hard" else 0.0}
+    def weights(self) -> dict[str, float]:
+        """The arguments of the losses."""
+        return {name: getattr(self, name) for name in READ_BY_NEGATIVES[self.kind]}
 
 
 @dataclass(frozen=True)
 class MarginSettings:
-    """Everything that ``method_kwargs`` holds for a margin method, checked and complete."""
+    """Everything that a margin method reads in ``method_kwargs``, checked and complete.
+
+    The settings of heads and queues are left to solo-learn's methods.
+    """
 
     margins: Margins
+    scaling: Any  # of the margins, as the configuration names it
     polarization: Polarization
     negatives: Negatives
     schedules: dict[str, Schedule | Alignment]
-    simulated_ranks: int = 1
+    simulated_ranks: int
+    temperature: float | None  # None where a method has no negatives, and so none
+    symmetric: bool
+    scale_by_temperature: bool
+    freeze_patch_embedding: bool
+    proj_batch_norm: bool
+    proj_last_batch_norm: bool
 
     @classmethod
-    def read(cls, cfg: Any) -> MarginSettings:
+    def read(cls, cfg: Any, known: Collection[str], has_negatives: bool) -> MarginSettings:
         """Return the settings of a pretraining configuration; absent ones have their defaults.
+
+        Args:
+            cfg: the configuration.
+            known: the names that ``method_kwargs`` may have.
+            has_negatives: whether positives compete with negatives.
 
         Raises:
             ValueError: a setting is unknown, out of range or without effect; the message names it.
         """
-        margins = read(cfg, "method_kwargs.margins", Margins)
+        known_settings(
+            f"method_kwargs of method={cfg.method}", setting(cfg, "method_kwargs"), known
+        )
+        margins, scaling = _read_margins(cfg)
         polarization = read(cfg, "method_kwargs.polarization", Polarization)
+        negatives = read(cfg, "method_kwargs.negatives", Negatives)
+        simulated_ranks = setting(cfg, "method_kwargs.simulated_ranks", 1)
+        require_count("method_kwargs.simulated_ranks", simulated_ranks)
+        flags = {}
+        for name, default in FLAGS.items():
+            key = f"method_kwargs.{name}"
+            flags[name] = require_flag(key, setting(cfg, key, default))
+
         values = {**asdict(margins), "polarization_weight": polarization.weight}
-        values["temperature"] = setting(cfg, "method_kwargs.temperature", 1.0)
-        entries = setting(cfg, "method_kwargs.schedules")
+        temperature = None
+        if has_negatives:
+            key = "method_kwargs.temperature"
+            require(cfg, key)
+            temperature = require_number(key, setting(cfg, key), POSITIVE)
+            values["temperature"] = temperature
+        entries = setting(cfg, PLACE)
         # Only the trainer knows how many epochs a number of steps is.
         is_limited_by_steps = setting(cfg, "max_steps", -1) != -1 or cfg.max_epochs == -1
         length = None if is_limited_by_steps else cfg.max_epochs
         schedules = read_schedules(entries, values, length)
-        negatives = read(cfg, "method_kwargs.negatives", Negatives)
-        simulated_ranks = setting(cfg, "method_kwargs.simulated_ranks", 1)
-        require_count("method_kwargs.simulated_ranks", simulated_ranks)
-        settings = cls(margins, polarization, negatives, schedules, simulated_ranks)
+
+        if not has_negatives and (margins.attenuation != 0.0 or "attenuation" in schedules):
+            raise ValueError(
+                f"method={cfg.method} has no negatives: leave out method_kwargs.margins.attenuation"
+                " and method_kwargs.schedules.attenuation"
+            )
+        settings = cls(
+            margins=margins,
+            scaling=scaling,
+            polarization=polarization,
+            negatives=negatives,
+            schedules=schedules,
+            simulated_ranks=simulated_ranks,
+            temperature=temperature,
+            **flags,
+        )
         settings.refuse_idle_settings()
         return settings
 
@@ -271,15 +367,14 @@ class MarginSettings:
             reader = "attenuation above 0"
             _refuse_changed("margins", margins, ("attenuation_type",), reader)
         if margins.angular == 0.0 and "angular" not in self.schedules:
-            _refuse_changed("margins", margins, ("beyond_pi",), "angular above 0")
+            _refuse_changed("margins", margins, ("beyond_pi",), "another angular than 0")
         if polarization.weight == 0.0 and "polarization_weight" not in self.schedules:
             reader = "weight above 0"
             _refuse_changed("polarization", polarization, ("lower", "upper"), reader)
-        if negatives.kind == "standard":
-            reader = "kind=debiased or kind=hard"
-            _refuse_changed("negatives", negatives, ("tau_plus",), reader)
-        if negatives.kind != "hard":
-            _refuse_changed("negatives", negatives, ("beta",), "kind=hard")
+        for field in ("tau_plus", "beta", "mean", "width"):
+            kinds = [kind for kind, fields in READ_BY_NEGATIVES.items() if field in fields]
+            if negatives.kind not in kinds:
+                _refuse_changed("negatives", negatives, (field,), f"kind={' or kind='.join(kinds)}")
 
     @property
     def alignment(self) -> Alignment | None:
@@ -289,8 +384,10 @@ class MarginSettings:
 
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""
-        schedules = {field: schedule.settings() for field, schedule in self.schedules.items()}
-        return {**asdict(self), "schedules": schedules}
+        content = asdict(self)
+        content["margins"]["scaling"] = self.scaling
+        content["schedules"] = {name: each.settings() for name, each in self.schedules.items()}
+        return content
 
     def with_values(self, values: Mapping[str, Any]) -> MarginSettings:
         """Return the settings with other values of scheduled fields."""
@@ -298,6 +395,36 @@ class MarginSettings:
         weight = values.get("polarization_weight", self.polarization.weight)
         polarization = replace(self.polarization, weight=weight)
         return replace(self, margins=replace(self.margins, **margins), polarization=polarization)
+
+
+def _read_margins(cfg: Any) -> tuple[Margins, Any]:
+    """Return the margins, and their scaling as the configuration names it."""
+    place = "method_kwargs.margins"
+    given = plain(cfg, place)
+    if not isinstance(given, Mapping):
+        return built(place, given, Margins), None
+    written = given.get("scaling")
+    return built(place, {**given, "scaling": read_scaling(written)}, Margins), written
+
+
+def take_short_margins(cfg: DictConfig) -> None:
+    """Write ``margins`` of a configuration, the short form, into ``method_kwargs.margins``.
+
+    Raises:
+        ValueError: a setting has another value there.
+    """
+    short = setting(cfg, "margins", {})
+    known_settings("margins", short, (*NUMBERS_OF_MARGINS, "scaling"))
+    for name, value in short.items():
+        key = f"method_kwargs.margins.{name}"
+        present = setting(cfg, key)
+        if value is None or value == present:
+            continue
+        if present is not None:
+            raise ValueError(
+                f"margins.{name}={value} is short for {key}, which is {present}: give one of them"
+            )
+        write(cfg, key, value)
 
 
 def _refuse_changed(group: str, settings: Any, names: tuple[str, ...], reader: str) -> None:

@@ -46,9 +46,8 @@ class SimCLRMargin(MarginMethod, SimCLR):
 
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
-        kwargs = self.cfg.method_kwargs
-        if kwargs.get("proj_last_batch_norm"):
-            last = nn.BatchNorm1d(kwargs.proj_output_dim)
+        if self.margin_settings.proj_last_batch_norm:
+            last = nn.BatchNorm1d(self.cfg.method_kwargs.proj_output_dim)
             # SimCLR's own code (github.com/google-research/simclr) scales but does not shift here.
             last.bias.requires_grad_(False)
             self.projector.add_module("last_batch_norm", last)

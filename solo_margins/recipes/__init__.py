@@ -10,6 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from solo_margins.method_names import canonical_name
+
 FOLDER = Path(__file__).parent
 OPTIMIZERS = FOLDER.parent / "configs" / "optimizer"
 
@@ -90,7 +92,7 @@ curv.
     """
     if variant == "baseline":
         return default
-    value: Any = _recipe(method, data, variant)
+    value: Any = _recipe(canonical_name(method), data, variant)
     for name in key.split("."):
         if name not in value:
             return default

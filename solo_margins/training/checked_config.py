@@ -16,10 +16,11 @@ from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image
 from solo_margins.devices import complete_trainer_settings, runs_on_cpu
 from solo_margins.learning_rates import settings_of_optimizer
 from solo_margins.lens import LensSettings
-from solo_margins.losses.checks import POSITIVE, Range, require_choice, require_number
+from solo_margins.losses.checks import Range, require_choice, require_number
+from solo_margins.method_names import METHOD_NAMES, canonical_name
 from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.run_check import settle_variant
-from solo_margins.registry import METHOD_NAMES, method_class
+from solo_margins.registry import method_class
 from solo_margins.resolvers import data_workers
 from solo_margins.training.known_keys import refuse_unknown_keys
 from solo_margins.training.nonfinite import GuardSettings
@@ -51,8 +52,6 @@ RATES = (
     "scheduler.warmup_epochs",
     "scheduler.warmup_start_lr",
     "scheduler.min_lr",
-    "momentum.base_tau",
-    "momentum.final_tau",
 )
 
 
@@ -69,6 +68,7 @@ def checked_pretraining(cfg: DictConfig) -> DictConfig:
             "main_linear.py."
         )
     require(cfg, "method")
+    cfg.method = canonical_name(str(cfg.method))
     _check_method(cfg)
     refuse_unknown_keys(cfg, is_probe=False)
     OmegaConf.resolve(cfg)
@@ -94,6 +94,7 @@ def checked_probe(cfg: DictConfig) -> DictConfig:
     """
     cfg = _own_copy(cfg)
     refuse_unknown_keys(cfg, is_probe=True)
+    read(cfg, "lens", LensSettings)
     require(cfg, "pretrained_feature_extractor")
     # A folder becomes its checkpoint, lest auto-resume goes on with the probe of an older one.
     checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
@@ -157,12 +158,11 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     _fill(cfg, "name", setting(cfg, "method", "linear"))
     _fill(cfg, "data.num_workers", data_workers(setting(cfg, "devices", 1)))
     _fill(cfg, "data.format", "image_folder")
-    read(cfg, "lens", LensSettings)
     read(cfg, "numerics", GuardSettings)
     complete_trainer_settings(cfg)
     _refuse_shared_statistics_on_cpus(cfg)
     # What of them a method has is in method_kwargs, momentum and optimizer now.
-    for group in ("heads", "teacher", "base_optimizer"):
+    for group in ("heads", "teacher", "base_optimizer", "margins"):
         cfg.pop(group, None)
     # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
     # solo-learn hands every key on, and another backbone refuses it.
@@ -219,8 +219,6 @@ def _check_numbers(cfg: DictConfig) -> None:
                 if is_whole and value != int(value):
                     raise ValueError(f"{key} must be a whole number, got {value!r}.")
     require_number("max_steps", setting(cfg, "max_steps", -1), Range("-1 or more", low=-1))
-    temperature = setting(cfg, "method_kwargs.temperature", 1.0)
-    require_number("method_kwargs.temperature", temperature, POSITIVE)
 
 
 def _refuse_shared_statistics_on_cpus(cfg: DictConfig) -> None:

@@ -42,8 +42,10 @@ def pretrain(cfg: DictConfig) -> Run:
 
 def _completed(cfg: DictConfig) -> DictConfig:
     """Return a checked configuration as solo-learn and the method complete it."""
-    cfg = parsed_pretraining(cfg)
-    return method_class(cfg.method).add_and_assert_specific_cfg(cfg)
+    method = method_class(cfg.method)
+    cfg = method.add_and_assert_specific_cfg(parsed_pretraining(cfg))
+    method.read_settings(cfg)
+    return cfg
 
 
 def _build_and_fit(cfg: DictConfig) -> Run:

@@ -1,0 +1,33 @@
+"""The names of our methods in configurations."""
+
+METHOD_NAMES = (
+    "mocov3_margin",
+    "simclr_margin",
+    "byol_curv",
+    "mocov2plus_margin",
+    "nnclr_margin",
+    "supcon_margin",
+    "deepclusterv2_margin",
+    "simsiam_curv",
+    "nnsiam_curv",
+    "nnbyol_curv",
+    "wmse_curv",
+)
+# Other names of methods. Runs are recorded under the first one.
+ALIASES = {
+    "byol_margin": "byol_curv",
+    "simsiam_margin": "simsiam_curv",
+    "nnsiam_margin": "nnsiam_curv",
+    "nnbyol_margin": "nnbyol_curv",
+    "wmse_margin": "wmse_curv",
+}
+
+
+def canonical_name(method: str) -> str:
+    """Return the name that a method is recorded under.
+
+    Example:
+        >>> canonical_name("byol_margin"), canonical_name("mocov3_margin")
+        ('byol_curv', 'mocov3_margin')
+    """
+    return ALIASES.get(method, method)
