@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from solo_margins.config import read
+from solo_margins.config import built, plain
 from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
 from solo_margins.losses import Margins
@@ -24,7 +24,15 @@ from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, Range, require_numbe
 from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 ENDINGS = (".png", ".pdf", ".svg")
-KEYS = (*(f"margins.{name}" for name in FIELDS), "temperature", "q", "degrees", "output")
+SCALING = "margins.scaling"
+KEYS = (
+    *(f"margins.{name}" for name in FIELDS),
+    SCALING,
+    "temperature",
+    "q",
+    "degrees",
+    "output",
+)
 # Those of the margins paper (§5.3).
 CURVATURES = (1 / 3, 0.5, 0.7, 1.0, 1.5, 2.5, 5.0, math.inf)
 ATTENUATIONS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -82,15 +90,32 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
     """
     for argument in arguments:
         key, is_setting, _ = argument.partition("=")
-        if not is_setting or key not in KEYS:
+        is_known = key in KEYS or key.startswith(f"{SCALING}.")
+        if not is_setting or not is_known:
             keys = ", ".join(KEYS)
             raise ValueError(f"{argument!r} is not key=value with one of the keys {keys}.")
+    # A path is not YAML.
     files = [argument for argument in arguments if argument.startswith("output=")]
-    settings: Any = OmegaConf.from_dotlist([one for one in arguments if one not in files])
-    settings = {**settings, "margins": read(settings, "margins", Margins)}
+    cfg = OmegaConf.from_dotlist([one for one in arguments if one not in files])
+    settings: dict[str, Any] = {"margins": _margins(cfg)}
+    for name in ("temperature", "q", "degrees"):
+        if name in cfg:
+            settings[name] = cfg[name]
     for file in files:
         settings["output"] = output_path(file.removeprefix("output="), ENDINGS)
     return CurveSettings(**settings)
+
+
+def _margins(cfg: Any) -> Margins:
+    """Return the margins of the arguments, with a scaling of one's own."""
+    given = plain(cfg, "margins") or {}
+    if given.get("scaling") is not None:
+        try:
+            from solo_margins.scalings import read_scaling
+        except ModuleNotFoundError as missing:
+            raise ValueError(f"{SCALING} needs {missing.name}, which is not installed") from None
+        given["scaling"] = read_scaling(given["scaling"], SCALING)
+    return built("margins", given, Margins)
 
 
 def draw_curves(arguments: Sequence[str]) -> Path:
@@ -103,7 +128,7 @@ def draw_curves(arguments: Sequence[str]) -> Path:
         axes = figure.subplot_mosaic(LOOKS["mosaic"])
         in_titles = {"q": settings.q, "degrees": settings.degrees, "scaling": ""}
         if settings.margins.scaling is not None:
-            in_titles["scaling"] = " · scaling(θ, q)"
+            in_titles["scaling"] = f" · scaling, q = {settings.q:g}"
         for name, look in LOOKS["plots"].items():
             axes[name].set(**{**look, "title": look["title"].format_map(in_titles)})
         _gradients(figure, axes, settings)

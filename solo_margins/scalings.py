@@ -49,11 +49,12 @@ def scaling(name: str) -> Callable[[Scaling], Scaling]:
     return add
 
 
-def read_scaling(written: Any) -> Scaling | None:
+def read_scaling(written: Any, place: str = PLACE) -> Scaling | None:
     """Return the function that a configuration names, None where it names none.
 
     Args:
         written: a name, a mapping with ``_target_``, or None.
+        place: how an error names the setting.
 
     Raises:
         ValueError: there is no such function, or it cannot be called with angles and probabilities.
@@ -61,22 +62,22 @@ def read_scaling(written: Any) -> Scaling | None:
     if written is None:
         return None
     if isinstance(written, Mapping):
-        function = _by_target(written)
+        function = _by_target(written, place)
     elif written in SCALINGS:
         function = SCALINGS[written]
     else:
         known = ", ".join(SCALINGS) or "none so far"
         raise ValueError(
-            f"{PLACE} must be a registered name ({known}) or a mapping with _target_, "
+            f"{place} must be a registered name ({known}) or a mapping with _target_, "
             f"got {written!r}"
         )
-    _try(function, written)
+    _try(function, written, place)
     return function
 
 
-def _by_target(written: Mapping[str, Any]) -> Scaling:
+def _by_target(written: Mapping[str, Any], place: str) -> Scaling:
     if "_target_" not in written:
-        raise ValueError(unknown_setting(PLACE, next(iter(written), ""), ["_target_"]))
+        raise ValueError(unknown_setting(place, next(iter(written), ""), ["_target_"]))
     try:
         target = get_method(written["_target_"])
         if inspect.isclass(target):
@@ -84,10 +85,10 @@ def _by_target(written: Mapping[str, Any]) -> Scaling:
         return instantiate(written, _partial_=True)
     except (HydraException, ImportError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{PLACE}._target_={written['_target_']}: {reason}") from error
+        raise ValueError(f"{place}._target_={written['_target_']}: {reason}") from error
 
 
-def _try(function: Scaling, written: Any) -> None:
+def _try(function: Scaling, written: Any, place: str) -> None:
     """Raise ``ValueError`` unless a function weights two positives."""
     angles, q = torch.tensor([0.0, math.pi / 2]), torch.tensor([0.5, 0.25])
     try:
@@ -95,5 +96,5 @@ def _try(function: Scaling, written: Any) -> None:
     # Whatever it raises, it is no scaling.
     except Exception as error:
         raise ValueError(
-            f"{PLACE}={written} cannot be called with (angle, q): {type(error).__name__}: {error}"
+            f"{place}={written} cannot be called with (angle, q): {type(error).__name__}: {error}"
         ) from error
