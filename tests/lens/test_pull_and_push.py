@@ -124,6 +124,11 @@ def test_query_and_key(margins, negatives_weight):
             {"tau_plus": 0.05, "beta": 0.7},
             {"tau_plus": 0.05, "hardness": 0.7},
         ),
+        (
+            simclr_margin_loss_func,
+            {"mean": 0.4, "width": 0.5},
+            {"tau_plus": 0.0, "gaussian": (0.4, 0.5)},
+        ),
     ],
 )
 def test_three_views_with_all_kinds_of_negatives(loss_func, settings, naive, margins):
