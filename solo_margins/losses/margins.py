@@ -161,6 +161,11 @@ class Margins:
         return has_curve or self.scaling is not None or self.has_angular
 
     @property
+    def common_scale(self) -> float:
+        """The scale of the positives of all rows, 1 where each row has its own."""
+        return 1.0 if isinstance(self.positive_scale, Tensor) else self.positive_scale
+
+    @property
     def has_angular(self) -> bool:
         """Whether there is an angular margin; one of each row counts, whatever is in it."""
         return _is_on(self.angular, 0.0)
@@ -275,18 +280,19 @@ class Margins:
             curve.pow_(min(1.0 / self.curvature, 1e300))
         return curve
 
-    def attenuated(self, complement: Tensor) -> Tensor:
-        r"""Return :math:`(1 - q)/(1 - \alpha q)` where ``complement`` is :math:`1 - q`.
+    def attenuated(self, gap: Tensor) -> Tensor:
+        r"""Return :math:`(1 - q)/(1 - \alpha q)`, where ``gap`` is :math:`\log((1 - q)/q)`.
 
-        Taking :math:`1 - q` instead of :math:`q` keeps the limit q→1 exact; at α = 1 the result is
-        1 everywhere, which is Eq. 15.
+        .. math:: \frac{1 - q}{1 - \alpha q} = \sigma(\mathrm{gap} - \log(1 - \alpha))
+
+        which is exact in the limit q→1; at α = 1 the result is 1 everywhere, which is Eq. 15.
         """
         if self.attenuation == 0.0:
-            return complement
+            return torch.sigmoid(gap)
         if self.attenuation == 1.0:
             # A NaN stays a NaN.
-            return torch.ones_like(complement) + 0.0 * complement
-        return complement / (1.0 - self.attenuation + self.attenuation * complement)
+            return torch.sigmoid(gap) * 0.0 + 1.0
+        return torch.sigmoid(gap - math.log1p(-self.attenuation))
 
     def attenuation_factor(self, complement: Tensor) -> Tensor:
         r"""Return :math:`1/(1 - \alpha q)` from :math:`1 - q`, cut off at 1/eps."""

@@ -19,7 +19,7 @@ def test_every_promise_holds_for_any_call(case):
 
 
 NUMBERS = {
-    "angular": (0.0, math.pi, True),
+    "angular": (-math.pi / 2, math.pi, True),
     "subtractive": (0.0, math.inf, True),
     "positive_scale": (0.0, math.inf, False),
     "curvature": (0.0, math.inf, False),

@@ -45,7 +45,7 @@ def same_id(z: Tensor, ids: Tensor, spec: ContrastSpec, tile_size: int | None = 
     """
     (rows,) = unit_vectors(z)
     sizes = batch_sizes(rows, spec.gathers)
-    pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes))
+    pairs = positives.same_id_positives(ids, gather(ids, sizes), own_rows(sizes), rows.dtype)
     columns = None if len(sizes) == 1 else gather(rows, sizes, with_gradient=True)
     return contrastive_loss(rows, columns, pairs, spec, len(sizes), tile_size)
 
@@ -73,5 +73,5 @@ def prototypes(
 ) -> Tensor:
     """Return the mean loss of rows against centres; the assigned one is the positive, -1 none."""
     rows, columns = unit_vectors(z, centres.detach())
-    pairs = positives.assigned_positives(assignments)
+    pairs = positives.assigned_positives(assignments, rows.dtype)
     return contrastive_loss(rows, columns, pairs, spec, tile_size=tile_size)

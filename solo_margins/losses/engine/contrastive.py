@@ -22,16 +22,16 @@ from solo_margins.losses.margins import ContrastSpec, Margins
 
 
 class RowTerms(NamedTuple):
-    """Loss of each row and the shares of its gradient, attenuation included.
+    r"""Loss of each row and the shares of its gradient, attenuation included.
 
     The derivative by a positive's logit is ``-to_positives`` times its share among the positives;
-    that by the log-sum of negatives is ``to_negatives``. ``complement`` is :math:`1 - q`.
+    that by the log-sum of negatives is ``to_negatives``. ``gap`` is :math:`\log((1 - q)/q)`.
     """
 
     loss: Tensor
     to_positives: Tensor
     to_negatives: Tensor
-    complement: Tensor
+    gap: Tensor
 
 
 def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms:
@@ -43,19 +43,19 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
     margins, beta = spec.margins, spec.negatives_weight
     gap = negative - positive
     loss = F.softplus(gap, threshold=40.0)  # beyond which the two are the same in float64
-    complement = torch.sigmoid(gap)  # 1 - q, never by subtraction
-    attenuated = margins.attenuated(complement)
-    # Of type I, every gradient of the row is attenuated.
-    by_negatives = attenuated if margins.attenuation_type == "I" else complement
+    attenuated = margins.attenuated(gap)
+    by_negatives = attenuated
+    if margins.attenuation_type == "II" and margins.attenuation > 0.0:
+        by_negatives = torch.sigmoid(gap)  # 1 - q, never by subtraction
     if beta == 1.0:
-        return RowTerms(loss, attenuated, by_negatives, complement)
+        return RowTerms(loss, attenuated, by_negatives, gap)
     # 1 - βq = (1 - β) + β(1 - q)
-    without_negatives = (1.0 - beta) * margins.attenuation_factor(complement)
+    without_negatives = (1.0 - beta) * margins.attenuation_factor(torch.sigmoid(gap))
     return RowTerms(
         loss=beta * loss + (beta - 1.0) * positive,
         to_positives=beta * attenuated + without_negatives,
         to_negatives=beta * by_negatives,
-        complement=complement,
+        gap=gap,
     )
 
 
@@ -126,12 +126,7 @@ def contrastive_loss(
     """
     compared = rows if columns is None else columns
     report_contrast(rows, compared, positives, spec)
-    counted = positives.counted
-    weight: float | Tensor
-    if isinstance(counted, Tensor):
-        weight = ranks / counted.clamp_min(1).to(rows.dtype)
-    else:
-        weight = ranks / max(counted, 1)
+    weight = positives.weight if ranks == 1 else positives.weight * ranks
     matrix = _Matrix(positives, spec, weight, tile_size)
     if columns is not None:
         return geometry.EngineLoss.apply(matrix.rectangular, matrix.by_autograd, rows, columns)
@@ -147,32 +142,36 @@ def contrastive_loss(
 class PositiveSide(NamedTuple):
     """Cosines, sines if the margins need them, and logits of positives, and their log-sum by row.
 
-    All are (N, P) but for the log-sum, which is (N,). Where ``is_positive`` is False there is none.
+    All are (N, P) but for the log-sum, which is (N,).
     """
 
     cosine: Tensor
     sine: Tensor | None
     logits: Tensor
     log_sum: Tensor
-    is_positive: Tensor | None
 
 
 def positive_side(
     cosine: Tensor,
     sine: Tensor | None,
-    is_positive: Tensor | None,
+    is_other: Tensor | None,
     spec: ContrastSpec,
     margins: Margins,
 ) -> PositiveSide:
-    """Return the logits of positives with the margins of their rows."""
+    """Return the logits of positives with the margins of their rows.
+
+    Where ``is_other`` is true there is no positive. The log-sum of a row without any is finite.
+    """
     highest = torch.finfo(cosine.dtype).max / 4
     logits = margins.similarity(cosine, sine) / spec.temperature
     # Differences of logits stay finite.
     logits = logits.clamp_min(-highest) if _may_overflow(spec, highest) else logits
-    if is_positive is not None:
-        logits = logits.masked_fill(~is_positive, -torch.inf)
+    if is_other is not None:
+        logits = logits.masked_fill(is_other, -torch.inf)
     log_sum = logits.squeeze(1) if logits.shape[1] == 1 else logits.logsumexp(dim=1)
-    return PositiveSide(cosine, sine, logits, log_sum, is_positive)
+    if is_other is not None:
+        log_sum = log_sum.clamp_min(-highest)
+    return PositiveSide(cosine, sine, logits, log_sum)
 
 
 def _may_overflow(spec: ContrastSpec, highest: float) -> bool:
@@ -210,47 +209,64 @@ class NegativeSide(NamedTuple):
 class _Matrix:
     """The weighted sum of the rows' losses and its gradients, computed in several ways.
 
-    Gradients are those by logits, until ``_weighted`` makes them those by cosines.
+    Gradients by logits are multiplied by ``_factor``; then ``_by_cosine`` makes them those by
+    cosines.
     """
 
     positives: Any  # of a kind that the way of computing takes
     spec: ContrastSpec
-    weight: float | Tensor
+    weight: float | Tensor  # of each row in the mean
     tile_size: int | None
 
     def by_autograd(self, rows: Tensor, columns: Tensor | None = None) -> Tensor:
         """Return the loss in its plain form."""
         compared = rows if columns is None else columns
         compared, is_positive, is_negative = self.positives.as_masks(compared)
-        total = plain.total_loss(rows, compared, is_positive, is_negative, self.spec)
-        return total * self.weight
+        cosine = plain.cosines(rows, compared)
+        losses = plain.row_losses(cosine, is_positive, is_negative, self.spec)
+        return (losses * self.weight).sum()
 
-    def _weighted(self, gradient: Tensor | None) -> Tensor | None:
-        """Turn a gradient by logits into one by cosines, with a row's weight in the mean."""
-        return None if gradient is None else gradient.mul_(self.weight / self.spec.temperature)
+    def _factor(self, vectors: Tensor) -> float:
+        """Return the weight of rows over τ, as far as they are numbers that the host knows."""
+        weight, temperature = self.weight, self.spec.temperature
+        factor = 1.0 if isinstance(weight, Tensor) else weight
+        if not isinstance(temperature, Tensor):
+            factor /= temperature
+        return min(factor, torch.finfo(vectors.dtype).max)
 
-    def _scale(self, vectors: Tensor) -> float:
-        """Return s of all rows, by which the gradient of positives is multiplied."""
-        return geometry.common_scale(self.spec.margins, vectors.dtype)
+    def _by_cosine(self, gradient: Tensor | None) -> Tensor | None:
+        """Divide a gradient by a temperature that the host does not know."""
+        temperature = self.spec.temperature
+        if gradient is None or not isinstance(temperature, Tensor):
+            return gradient
+        return gradient.div_(temperature)
 
-    def _positive_grad(self, side: PositiveSide, terms: RowTerms, margins: Margins) -> Tensor:
+    def _of_positives(self, vectors: Tensor) -> float:
+        """Return s of all rows times their weight over τ."""
+        scale = min(self.spec.margins.common_scale, geometry.largest_factor(vectors))
+        return min(scale * self._factor(vectors), torch.finfo(vectors.dtype).max)
+
+    def _total(self, terms: RowTerms) -> Tensor:
+        """Return the sum of weighted losses."""
+        total = terms.loss.sum()
+        return total if isinstance(self.weight, Tensor) else total * self.weight
+
+    def _positive_grad(
+        self, side: PositiveSide, terms: RowTerms, margins: Margins, is_positive: Tensor | None
+    ) -> Tensor:
         """Return, for each positive, the factor of its direction in minus the gradient over s."""
         by_logit = terms.to_positives.unsqueeze(1)
         if side.logits.shape[1] > 1:  # a positive's share among those of its row
-            # Of a row without a positive both log-sums are minus infinity.
-            largest = side.log_sum.clamp_min(-torch.finfo(side.logits.dtype).max).unsqueeze(1)
-            by_logit = by_logit * (side.logits - largest).exp()
-        q = None if margins.scaling is None else (1.0 - terms.complement).unsqueeze(1)
-        return geometry.positive_grad(
-            side.cosine, side.sine, margins, by_logit, q, side.is_positive
-        )
+            by_logit = by_logit * (side.logits - side.log_sum.unsqueeze(1)).exp()
+        q = None if margins.scaling is None else torch.sigmoid(-terms.gap).unsqueeze(1)
+        return geometry.positive_grad(side.cosine, side.sine, margins, by_logit, q, is_positive)
 
     def _per_negative(self, to_negatives: Tensor, total: Tensor, columns: int) -> Tensor:
         """Return the factor from exponentials to gradients."""
-        scaled = to_negatives / total
-        if self.positives.each_row_has_negatives(columns):
-            return scaled
-        return scaled.masked_fill_(total == 0, 0.0)
+        if not self.positives.each_row_has_negatives(columns):
+            # Where there are none the exponentials are 0, and so are their gradients.
+            total = total.clamp_min(torch.finfo(total.dtype).tiny ** 0.75)
+        return to_negatives / total
 
     def _counts(self, part: slice, vectors: Tensor) -> Counts | None:
         """Return the numbers of positives and negatives of some rows, if the loss needs them."""
@@ -259,18 +275,17 @@ class _Matrix:
         return self.positives.counts(vectors.shape[0], part, vectors.dtype)
 
     def _row_terms(
-        self, log_positives: Tensor, log_negatives: Tensor, counts: Counts | None
+        self, log_positives: Tensor, log_negatives: Tensor, counts: Counts | None, part: slice
     ) -> RowTerms:
-        """Return the terms of rows from their log-sums; rows without a positive have none."""
+        """Return the terms of some rows from their log-sums, weighted where weights differ."""
         terms = loss_terms(log_positives, log_negatives, counts, self.spec)
-        if self.positives.each_row_has_some:
+        if not isinstance(self.weight, Tensor):
             return terms
-        alone = torch.isneginf(log_positives)
-        return terms._replace(
-            loss=terms.loss.masked_fill(alone, 0.0),
-            to_positives=terms.to_positives.masked_fill(alone, 0.0),
-            to_negatives=terms.to_negatives.masked_fill(alone, 0.0),
-        )
+        weight = self.weight[part]
+        to_positives = to_negatives = terms.to_positives * weight
+        if terms.to_negatives is not terms.to_positives:
+            to_negatives = terms.to_negatives * weight
+        return RowTerms(terms.loss * weight, to_positives, to_negatives, terms.gap)
 
     def _write_logits(self, rows: Tensor, columns: Tensor, out: Tensor) -> None:
         """Write cosines over τ into ``out``."""
@@ -278,7 +293,7 @@ class _Matrix:
         if isinstance(temperature, Tensor) or 1.0 / temperature > torch.finfo(rows.dtype).max:
             torch.mm(rows / temperature, columns.t(), out=out)
         else:
-            torch.addmm(out, rows, columns.t(), beta=0, alpha=1.0 / temperature, out=out)
+            _product(rows, columns.t(), 1.0 / temperature, out=out)
 
     def _exponentials(self, vectors: Tensor, strip: slice, buffer: Tensor) -> Tensor:
         """Return the exponentials of a strip of the upper triangle, 0 where it has no negatives."""
@@ -321,32 +336,35 @@ class _Matrix:
 
         partners = self.positives.partners(vectors)
         angles = geometry.angles_between(vectors.unsqueeze(1), partners, spec.margins)
-        side = positive_side(angles.cosine, angles.sine, self.positives.valid, spec, spec.margins)
-        counts = self._counts(slice(0, size), vectors)
-        terms = self._row_terms(side.log_sum, total.log(), counts)
-        loss = terms.loss.sum() * self.weight
+        side = positive_side(angles.cosine, angles.sine, None, spec, spec.margins)
+        rows = slice(0, size)
+        counts = self._counts(rows, vectors)
+        terms = self._row_terms(side.log_sum, total.log(), counts, rows)
+        loss = self._total(terms)
         if not needed[0]:
             return loss, [None]
 
         per_negative = self._per_negative(terms.to_negatives, total, size)
         gradient = torch.zeros_like(vectors)
-        factors = vectors.new_empty(tile * size)
+        factor = self._factor(vectors)
+        sums = vectors.new_empty(tile * size)
         for number, strip in enumerate(strips):
             tile_exp = kept[number] if keep else self._exponentials(vectors, strip, buffer)
-            both = factors[: tile_exp.numel()].view(tile_exp.shape)
+            both = sums[: tile_exp.numel()].view(tile_exp.shape)
             torch.add(per_negative[strip].unsqueeze(1), per_negative[strip.start :], out=both)
             tile_exp.mul_(both)
-            gradient[strip].addmm_(tile_exp, vectors[strip.start :])
+            gradient[strip].addmm_(tile_exp, vectors[strip.start :], alpha=factor)
             if strip.stop < size:
                 right = tile_exp[:, strip.stop - strip.start :]
-                gradient[strip.stop :].addmm_(right.t(), vectors[strip])
+                gradient[strip.stop :].addmm_(right.t(), vectors[strip], alpha=factor)
 
-        factor = self._positive_grad(side, terms, spec.margins)
-        factor = factor + factor.reshape(-1)[self.positives.mirrored]
-        for number in range(factor.shape[1]):
-            one = factor[:, number].unsqueeze(1)
-            gradient.addcmul_(angles.direction[:, number], one, value=-self._scale(vectors))
-        return loss, [self._weighted(gradient)]
+        by_positives = self._positive_grad(side, terms, spec.margins, None)
+        by_positives = by_positives + by_positives.reshape(-1)[self.positives.mirrored]
+        for number in range(by_positives.shape[1]):
+            one = by_positives[:, number].unsqueeze(1)
+            direction = angles.direction[:, number]
+            gradient.addcmul_(direction, one, value=-self._of_positives(vectors))
+        return loss, [self._by_cosine(gradient)]
 
     def square(self, vectors: Tensor, needed: Sequence[bool]) -> LossAndGradients:
         """Return loss and gradient of rows against themselves from the whole matrix."""
@@ -366,42 +384,44 @@ class _Matrix:
         tiles = geometry.row_tiles(rows.shape[0], width, self.tile_size, rows.device)
         partners = positives.partners(columns)
         angles = geometry.angles_between(rows.unsqueeze(1), partners, spec.margins)
-        side = positive_side(angles.cosine, angles.sine, positives.valid, spec, spec.margins)
+        side = positive_side(angles.cosine, angles.sine, None, spec, spec.margins)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
         buffer = rows.new_empty(tiles[0].stop * width)
+        factor = self._factor(rows)
         collected: list[RowTerms] = []
 
         for part in tiles:
             height = part.stop - part.start
             logits = buffer[: height * width].view(height, width)
             self._write_logits(rows[part], columns, logits)
+            positives.exclude_(logits, part, -torch.inf)
             counts = self._counts(part, columns)
-            negatives = self._negatives(logits, part, counts)
-            terms = self._row_terms(side.log_sum[part], negatives.log_sum, counts)
+            negatives = self._negatives(logits, counts)
+            terms = self._row_terms(side.log_sum[part], negatives.log_sum, counts, part)
             collected.append(terms)
             if not any(needed):
                 continue
             by_logit, scale = self._by_negatives(negatives, terms, width)
             if for_rows is not None:
-                torch.mm(by_logit, columns, out=for_rows[part]).mul_(scale)
+                _product(by_logit, columns, factor, out=for_rows[part]).mul_(scale)
             if for_columns is not None:
-                for_columns.addmm_(by_logit.t(), rows[part] * scale)
+                for_columns.addmm_(by_logit.t(), rows[part] * scale, alpha=factor)
 
         terms = _of_all_rows(collected)
-        loss = terms.loss.sum() * self.weight
+        loss = self._total(terms)
         if not any(needed):
             return loss, [None, None]
-        factors = self._positive_grad(side, terms, spec.margins)
-        for number in range(factors.shape[1]):
-            factor = factors[:, number].unsqueeze(1)
+        by_positives = self._positive_grad(side, terms, spec.margins, positives.valid)
+        for number in range(by_positives.shape[1]):
+            one = by_positives[:, number].unsqueeze(1)
             if for_rows is not None:
                 direction = angles.direction[:, number]
-                for_rows.addcmul_(direction, factor, value=-self._scale(rows))
+                for_rows.addcmul_(direction, one, value=-self._of_positives(rows))
             if for_columns is not None and positives.vectors is None:
                 back = geometry.direction_back(rows, partners[:, number], angles, number)
-                positives.add_to_(for_columns, number, back, factor, -self._scale(rows))
-        return loss, [self._weighted(for_rows), self._weighted(for_columns)]
+                positives.add_to_(for_columns, number, back, one, -self._of_positives(rows))
+        return loss, [self._by_cosine(for_rows), self._by_cosine(for_columns)]
 
     def by_ids(self, rows: Tensor, columns: Tensor, needed: Sequence[bool]) -> LossAndGradients:
         """Return loss and gradients where only the device knows which columns are positives.
@@ -413,6 +433,7 @@ class _Matrix:
         tiles = geometry.row_tiles(rows.shape[0], 4 * width, self.tile_size, rows.device)
         for_rows = torch.empty_like(rows) if needed[0] else None
         for_columns = torch.zeros_like(columns) if needed[1] else None
+        factor = self._factor(rows)
         collected: list[RowTerms] = []
         for part in tiles:
             cosine = rows[part] @ columns.t()
@@ -421,27 +442,26 @@ class _Matrix:
                 # What rounding can make of an angle of 0 or π becomes exactly that.
                 smallest = 8 * torch.finfo(cosine.dtype).eps
                 sine = F.threshold(1.0 - cosine.square(), smallest, 0.0).sqrt_()
-            is_positive = positives.is_positive(part)
+            is_same, is_positive = positives.same_and_positive(part)
             margins = spec.margins.of_rows(part)
-            side = positive_side(cosine, sine, is_positive, spec, margins)
+            side = positive_side(cosine, sine, ~is_positive, spec, margins)
             counts = self._counts(part, columns)
-            negatives = self._negatives(cosine / spec.temperature, part, counts)
-            terms = self._row_terms(side.log_sum, negatives.log_sum, counts)
+            logits = (cosine / spec.temperature).masked_fill_(is_same, -torch.inf)
+            negatives = self._negatives(logits, counts)
+            terms = self._row_terms(side.log_sum, negatives.log_sum, counts, part)
             collected.append(terms)
             if not any(needed):
                 continue
-            by_positive = self._positive_grad(side, terms, margins)
-            # At the angles 0 and π there is no direction to turn to.
-            has_gradient = is_positive if sine is None else is_positive & (sine > 0.0)
-            by_positive = by_positive.masked_fill_(~has_gradient, 0.0)
+            by_positive = self._positive_grad(side, terms, margins, is_positive)
             by_logit, scale = self._by_negatives(negatives, terms, width)
-            by_logit = by_logit.mul_(scale).sub_(by_positive, alpha=self._scale(rows))
+            common = min(margins.common_scale, geometry.largest_factor(rows))
+            by_logit = by_logit.mul_(scale).sub_(by_positive, alpha=common)
             if for_rows is not None:
-                torch.mm(by_logit, columns, out=for_rows[part])
+                _product(by_logit, columns, factor, out=for_rows[part])
             if for_columns is not None:
-                for_columns.addmm_(by_logit.t(), rows[part])
-        loss = _of_all_rows(collected).loss.sum() * self.weight
-        return loss, [self._weighted(for_rows), self._weighted(for_columns)]
+                for_columns.addmm_(by_logit.t(), rows[part], alpha=factor)
+        loss = self._total(_of_all_rows(collected))
+        return loss, [self._by_cosine(for_rows), self._by_cosine(for_columns)]
 
     def _by_negatives(
         self, negatives: NegativeSide, terms: RowTerms, columns: int
@@ -457,16 +477,14 @@ class _Matrix:
         by_logit.mul_(scale * (1.0 + hardness)).sub_(flat)
         return by_logit, torch.ones_like(scale)
 
-    def _negatives(self, logits: Tensor, part: slice, counts: Counts | None) -> NegativeSide:
+    def _negatives(self, logits: Tensor, counts: Counts | None) -> NegativeSide:
         """Return the exponentials of a tile of logits, in its memory, and their log-sum by row.
 
         Args:
-            logits: cosines over τ.
-            part: which rows they are.
+            logits: cosines over τ, minus infinity where there is no negative.
             counts: of positives and negatives, which weights of negatives need.
         """
         hardness = self.spec.beta
-        self.positives.exclude_(logits, part, -torch.inf)
         if self.spec.mean is not None:
             assert counts is not None
             self._add_gaussian_(logits, counts)
@@ -480,8 +498,8 @@ class _Matrix:
             total = exponentials.sum(dim=1)
             return NegativeSide(exponentials, total, _shifted(total.log(), peak))
         assert counts is not None
-        # Once more, because a hardness that is 0 in this dtype makes a NaN of -inf.
-        flat = self.positives.exclude_(logits * hardness, part, -torch.inf).exp_()
+        # Zero times infinity would be a NaN.
+        flat = (logits * max(hardness, torch.finfo(logits.dtype).tiny)).exp_()
         flat_total = flat.sum(dim=1)
         exponentials = logits.mul_(1.0 + hardness).exp_()
         total = exponentials.sum(dim=1)
@@ -499,6 +517,11 @@ class _Matrix:
         # Of a row without negatives it is minus infinity, as are its logits.
         log_mean.clamp_min_(-torch.finfo(logits.dtype).max)
         logits.add_(weights).sub_(log_mean.unsqueeze(1))
+
+
+def _product(first: Tensor, second: Tensor, factor: float, out: Tensor) -> Tensor:
+    """Write a matrix product times a number into ``out``."""
+    return torch.addmm(out, first, second, beta=0, alpha=factor, out=out)
 
 
 def _shifted(log_sum: Tensor, peak: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from solo_margins.losses import plain
-from solo_margins.losses.margins import Margins, by_row
+from solo_margins.losses.margins import Margins, column
 
 # Entries of one tile: on a CPU it should stay in the cache, a GPU wants large launches.
 TILE_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -115,30 +115,27 @@ class Angles(NamedTuple):
     Attributes:
         cosine: of each pair.
         sine: of each pair, accurate near 0 and π; None where the margins do not ask for angles.
-        side: 1 where the angle is below π/2, -1 where it is above and 0 between; None as well.
         direction: vectors that point from the first to the second, up to a part along the first.
     """
 
     cosine: Tensor
     sine: Tensor | None
-    side: Tensor | None
     direction: Tensor
 
 
 def angles_between(first: Tensor, second: Tensor, margins: Margins) -> Angles:
     r"""Return the angles between unit vectors, accurate near 0 and near π.
 
-    With the chord :math:`c = v \mp u` the sine is :math:`\sin(2\arcsin(\|c\|/2))`; that of the
-    arccos of a dot product is off by up to 5e-4 in float32. A pair with a zero vector is at π/2.
+    The sine is the length of the tangent :math:`v - \cos\theta\, u`, as exact as the vectors; that
+    of the arccos of a dot product is off by up to 5e-4 in float32. A pair with a zero vector is at
+    π/2.
     """
     cosine = torch.linalg.vecdot(first, second)
     if not margins.follow_angles:
-        return Angles(cosine, None, None, second)
-    side = cosine.sign()
-    chord = torch.addcmul(second, first, side.unsqueeze(-1), value=-1.0)
-    half = torch.linalg.vector_norm(chord, dim=-1).mul_(0.5)
-    sine = half.asin_().mul_(2.0).sin_().masked_fill_(side == 0, 1.0)
-    return Angles(cosine, sine, side, chord)
+        return Angles(cosine, None, second)
+    tangent = _without_part_along(second, first, cosine)
+    sine = torch.linalg.vector_norm(tangent, dim=-1).masked_fill_(cosine == 0.0, 1.0)
+    return Angles(cosine, sine, tangent)
 
 
 def direction_back(first: Tensor, second: Tensor, angles: Angles, number: int) -> Tensor:
@@ -150,9 +147,14 @@ def direction_back(first: Tensor, second: Tensor, angles: Angles, number: int) -
         angles: of all pairs, (N, P).
         number: which of the P.
     """
-    if angles.side is None:
+    if angles.sine is None:
         return first
-    return torch.addcmul(first, second, angles.side[:, number].unsqueeze(1), value=-1.0)
+    return _without_part_along(first, second, angles.cosine[:, number])
+
+
+def _without_part_along(vector: Tensor, unit: Tensor, cosine: Tensor) -> Tensor:
+    """Return vectors without their parts along unit vectors, to which they have these cosines."""
+    return torch.addcmul(vector, unit, cosine.unsqueeze(-1), value=-1.0)
 
 
 def positive_grad(
@@ -166,7 +168,7 @@ def positive_grad(
     """Return the factor of each pair's direction in the gradient by its first vector.
 
     That is the derivative by the cosine with all that scales it, but for a scale that is one number
-    for all rows: that is left to the caller, see :func:`common_scale`.
+    for all rows, which is left to the caller.
 
     Args:
         cosine: of the pairs.
@@ -177,10 +179,8 @@ def positive_grad(
         is_positive: which of the pairs count; None for all.
     """
     factor = by_similarity
-    info = torch.finfo(cosine.dtype)
-    scale = by_row(margins.positive_scale, cosine)
-    if isinstance(scale, Tensor):
-        factor = factor * scale.clamp_max(info.max**0.75)
+    if isinstance(margins.positive_scale, Tensor):
+        factor = factor * column(margins.positive_scale, cosine).clamp_max(largest_factor(cosine))
     if sine is None:
         return factor
     has_curve = not math.isinf(margins.curvature)
@@ -192,23 +192,13 @@ def positive_grad(
         if has_curve:
             factor = factor * margins.curve_of(angle)
     if margins.has_angular:
-        # The direction has about the length of the sine: the quotient may grow as the angle goes
-        # to 0 or π, the product is bounded.
-        if isinstance(scale, Tensor):
-            least = (scale / info.max**0.75).clamp_(info.eps**2, 1.0)
-            sine_in_bounds = torch.maximum(sine, least)
-        else:
-            smallest = max(info.eps**2, common_scale(margins, sine.dtype) / info.max**0.75)
-            sine_in_bounds = sine.clamp_min(smallest)
-        factor = factor * margins.slope(cosine, sine) / sine_in_bounds
+        # The direction has the length of the sine, so that the product is bounded. A sine as small
+        # as rounding errors has no direction: what is divided by infinity becomes zero.
+        length = F.threshold(sine, 8 * torch.finfo(sine.dtype).eps, torch.inf)
+        factor = factor * margins.slope(cosine, sine) / length
     return factor
 
 
-def common_scale(margins: Margins, dtype: torch.dtype) -> float:
-    """Return the scale of the positives of all rows, 1 where each row has its own.
-
-    It is bounded such that sums of products stay finite.
-    """
-    if isinstance(margins.positive_scale, Tensor):
-        return 1.0
-    return min(margins.positive_scale, torch.finfo(dtype).max ** 0.75)
+def largest_factor(like: Tensor) -> float:
+    """Return how large a factor of a gradient may be, such that sums of products stay finite."""
+    return torch.finfo(like.dtype).max ** 0.75

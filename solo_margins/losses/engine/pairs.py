@@ -38,7 +38,7 @@ class _Pairs:
         loss = -self.margins.similarity(angles.cosine, angles.sine).mean()
         if not needed[0]:
             return loss, [None, None]
-        scale = geometry.common_scale(self.margins, rows.dtype)
+        scale = min(self.margins.common_scale, geometry.largest_factor(rows))
         by_similarity = torch.full_like(angles.cosine, -scale / len(rows))
         factor = geometry.positive_grad(
             angles.cosine, angles.sine, self.margins, by_similarity, q=None

@@ -23,7 +23,8 @@ class Positives:
         valid: (N, P) mask, or None if every row has P positives.
         excluded: (N, E) columns that are not negatives: the positives, and the row itself where it
             is a column; invalid entries of ``columns`` are repetitions here.
-        counted: number of rows, over all ranks, that have a positive and so enter the mean.
+        weight: of each row in the mean over all ranks' rows that have a positive; a tensor (N,)
+            where only the device knows which they are, 0 for the others.
         mirrored: (N, P) position of the pair (column, row) in the flattened ``columns``, or None
             if rows and columns are different vectors.
         vectors: unit vectors, without gradient, that ``columns`` refers to if positives are not
@@ -35,15 +36,10 @@ class Positives:
     columns: Tensor
     valid: Tensor | None
     excluded: Tensor
-    counted: Tensor | int
+    weight: Tensor | float
     mirrored: Tensor | None = None
     vectors: Tensor | None = None
     consecutive: slice | None = None
-
-    @property
-    def each_row_has_some(self) -> bool:
-        """Whether it is known that each row has a positive."""
-        return self.valid is None
 
     def each_row_has_negatives(self, width: int) -> bool:
         """Return whether it is known that each row has negatives among so many columns."""
@@ -105,17 +101,16 @@ class SameId:
     Attributes:
         ids: (N,) ids of the rows.
         all_ids: (M,) ids of the columns.
-        number: (N,) the column of each row itself.
-        positives: (N,) number of each row's positives.
-        counted: number of rows, over all ranks, that have a positive and so enter the mean.
+        number: (N, 1) the column of each row itself.
+        sizes: (N,) number of columns with each row's id, itself included.
+        weight: (N,) of each row in the mean over all ranks' rows that have a positive, or 0.
     """
 
     ids: Tensor
     all_ids: Tensor
     number: Tensor
-    positives: Tensor
-    counted: Tensor
-    each_row_has_some: bool = False
+    sizes: Tensor
+    weight: Tensor
 
     def each_row_has_negatives(self, width: int) -> bool:
         """Return whether it is known that each row has negatives among so many columns."""
@@ -123,47 +118,49 @@ class SameId:
 
     def counts(self, width: int, part: slice, dtype: torch.dtype) -> Counts:
         """Return how many of ``width`` columns are positives and negatives of some rows."""
-        positives = self.positives[part].to(dtype)
-        return Counts(positives.clamp_min(1.0), width - 1 - positives)
+        sizes = self.sizes[part].to(dtype)
+        return Counts((sizes - 1.0).clamp_min_(1.0), width - sizes)
 
-    def exclude_(self, matrix: Tensor, part: slice, value: float) -> Tensor:
-        """Write a value where a tile has no negatives, and return the tile."""
-        return matrix.masked_fill_(self.ids[part].unsqueeze(1) == self.all_ids, value)
-
-    def is_positive(self, part: slice) -> Tensor:
-        """Return the mask of positives of some rows."""
+    def same_and_positive(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Return which columns have the id of some rows, and which of them are positives."""
         same = self.ids[part].unsqueeze(1) == self.all_ids
-        return same.scatter_(1, self.number[part].unsqueeze(1), False)
+        return same, same.scatter(1, self.number[part], False)
 
     def as_masks(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the columns and the masks of positives and negatives."""
-        same = self.ids.unsqueeze(1) == self.all_ids
-        return columns, self.is_positive(slice(None)), ~same
+        same, is_positive = self.same_and_positive(slice(None))
+        return columns, is_positive, ~same
 
     def of_first(self, rows: int) -> "SameId":
         """Return the positives of the first rows."""
         return replace(
-            self, ids=self.ids[:rows], number=self.number[:rows], positives=self.positives[:rows]
+            self, ids=self.ids[:rows], number=self.number[:rows], sizes=self.sizes[:rows]
         )
 
 
 def diagonal_positives(rows: slice, total: int, device: torch.device) -> Positives:
     """Return the structure of query against key: each row's only positive is its own column."""
     columns = torch.arange(rows.start, rows.stop, device=device).unsqueeze(1)
-    return Positives(columns, None, columns, total, consecutive=rows)
+    return Positives(columns, None, columns, 1.0 / total, consecutive=rows)
 
 
 def paired_positives(partners: Tensor, total: int) -> Positives:
     """Return the structure of a queue: row i's only positive is partner i, not a column."""
     own = torch.arange(partners.shape[0], device=partners.device).unsqueeze(1)
-    return Positives(own, None, own[:, :0], total, vectors=partners)
+    return Positives(own, None, own[:, :0], 1.0 / total, vectors=partners)
 
 
-def assigned_positives(assignments: Tensor) -> Positives:
+def assigned_positives(assignments: Tensor, dtype: torch.dtype) -> Positives:
     """Return the structure of prototypes: a row's only positive is the assigned one, -1 none."""
-    valid = (assignments >= 0).unsqueeze(1)
+    valid = assignments >= 0
     columns = assignments.long().clamp_min(0).unsqueeze(1)
-    return Positives(columns, valid, columns, valid.sum())
+    return Positives(columns, valid.unsqueeze(1), columns, _shares(valid, dtype))
+
+
+def _shares(counts: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return one over the number of what counts, and 0 for what does not."""
+    ones = counts.to(dtype)
+    return ones / ones.sum().clamp_min_(1.0)
 
 
 def view_positives(views: int, rows: slice, total: int, device: torch.device) -> Positives:
@@ -187,18 +184,19 @@ def view_positives(views: int, rows: slice, total: int, device: torch.device) ->
     excluded = torch.cat([own, columns], dim=1)
     if rows.start > 0:
         columns, excluded = columns + rows.start, excluded + rows.start
-    return Positives(columns, None, excluded, total, mirrored)
+    return Positives(columns, None, excluded, 1.0 / total, mirrored)
 
 
-def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice) -> SameId:
+def same_id_positives(ids: Tensor, all_ids: Tensor, rows: slice, dtype: torch.dtype) -> SameId:
     """Return the structure of rows against all rows: positives share the id, self is excluded.
 
     Args:
         ids: (N,) ids of the rows.
         all_ids: (M,) ids of the columns.
         rows: which columns are the rows.
+        dtype: of the vectors.
     """
     ordered = all_ids.sort().values
-    group = torch.searchsorted(ordered, all_ids, right=True) - torch.searchsorted(ordered, all_ids)
-    number = torch.arange(rows.start, rows.stop, device=ids.device)
-    return SameId(ids, all_ids, number, group[rows] - 1, (group > 1).sum())
+    sizes = torch.searchsorted(ordered, all_ids, right=True) - torch.searchsorted(ordered, all_ids)
+    number = torch.arange(rows.start, rows.stop, device=ids.device).unsqueeze(1)
+    return SameId(ids, all_ids, number, sizes[rows], _shares(sizes > 1, dtype)[rows])
