@@ -84,7 +84,7 @@ def _by_target(written: Mapping[str, Any], place: str) -> Scaling:
             return instantiate(written)
         return instantiate(written, _partial_=True)
     except (HydraException, ImportError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = " ".join(str(error).split())
         raise ValueError(f"{place}._target_={written['_target_']}: {reason}") from error
 
 

@@ -1,8 +1,10 @@
 """The examples run, and the module in them is lightly's own loss where margins are off."""
 
 import inspect
+import json
 import re
 import runpy
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from solo.methods import METHODS
 
 from solo_margins.lens.runs import load_runs
 from solo_margins.losses import MarginNTXentLoss, Margins
@@ -90,6 +93,36 @@ def test_with_stable_pretraining(python, tmp_path):
     out = python(*command, executable=own, env=paths)
     assert 0 < float(re.findall(r"loss ([\d.]+)", out)[-1]) < 10
     check_what_the_lens_saw(tmp_path / "run", range(0, 14, 5))
+
+
+def test_margins_by_the_quality_of_images(monkeypatch, tmp_path):
+    """In our program, from a file of its own; a run's record has the method and its margins."""
+    monkeypatch.chdir(tmp_path)
+    quick = ["max_epochs=1", "limit_train_batches=2", "limit_val_batches=0", "data.num_workers=0"]
+    arguments = [*quick, "scheduler.warmup_epochs=0", "accelerator=cpu", "margins.angular=0.3"]
+    monkeypatch.setattr(sys, "argv", ["quality_adaptive_margin.py", *arguments])
+    try:
+        example = runpy.run_path(str(EXAMPLES / "quality_adaptive_margin.py"), run_name="__main__")
+        method = example["QualityAdaptiveSimCLR"]
+        assert METHODS["quality_adaptive_simclr"] is method
+    finally:
+        METHODS.pop("quality_adaptive_simclr", None)
+    [record] = tmp_path.rglob("args.json")
+    settings = json.loads(record.read_text())
+    assert settings["method"] == "quality_adaptive_simclr"
+    assert settings["method_kwargs"]["margins"]["angular"] == 0.3
+
+    # The paper's formulas by hand: the longer a vector, the smaller m1 and the larger m2.
+    model = method.__new__(method)
+    torch.nn.Module.__init__(model)
+    model.margins = Margins(angular=0.3)
+    rows = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 100.0]])
+    margins = model.margins_for(rows)
+    lengths = [1.0, 2.0, 3.0, 100.0]
+    mean = statistics.mean(lengths)
+    z = torch.tensor([(n - mean) / statistics.stdev(lengths) * 0.333 for n in lengths])
+    torch.testing.assert_close(margins.angular, -0.3 * z, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(margins.subtractive, 0.3 * z + 0.3, rtol=1e-3, atol=1e-5)
 
 
 def test_it_takes_lightlys_arguments_in_lightlys_places():

@@ -57,6 +57,9 @@ class MarginMethod(CorrectedMethod):
     in_batch_negatives: ClassVar[bool] = True
     # Whether batches go into a queue, whose size must be a multiple of theirs.
     has_queue: ClassVar[bool] = False
+    # Fields of the margins that ``margins_for`` computes, whatever the settings are: those must not
+    # set or schedule them.
+    margins_by_row: ClassVar[tuple[str, ...]] = ()
     # Names in ``method_kwargs`` that this method reads besides ``SHARED_SETTINGS``.
     own_settings: ClassVar[tuple[str, ...]] = ()
 
@@ -100,6 +103,14 @@ class MarginMethod(CorrectedMethod):
         cfg.pop("margins", None)
         known = (*SHARED_SETTINGS, *cls.own_settings)
         settings = MarginSettings.read(cfg, known, cls.has_negatives)
+        for name in cls.margins_by_row:
+            if name in settings.schedules or getattr(settings.margins, name) != getattr(
+                Margins, name
+            ):
+                raise ValueError(
+                    f"method_kwargs.margins.{name} and method_kwargs.schedules.{name} have no "
+                    f"effect: method={cfg.method} computes {name} for every row"
+                )
         if cls.has_queue:
             _check_queue(cfg)
         batch_size, parts = cfg.optimizer.batch_size, settings.simulated_ranks
@@ -156,6 +167,18 @@ class MarginMethod(CorrectedMethod):
             numbers["schedule_temperature"] = self.temperature
         self.log_dict(numbers, on_step=True, on_epoch=False)
         super().on_before_backward(loss)
+
+    def margins_for(self, rows: Tensor) -> Margins:
+        """Return the margins of one call of the loss: those of this step.
+
+        A subclass can give each row numbers of its own, see ``margins_by_row``: tensors (N,) for
+        ``angular``, ``subtractive`` and ``positive_scale`` of :class:`Margins`.
+
+        Args:
+            rows: (N, D) what the student computed for the rows of the loss, not normalised:
+                queries, predictions or projections.
+        """
+        return self.margins
 
     def temperature_for(
         self, query: Tensor, key: Tensor, is_positive: Tensor | None = None

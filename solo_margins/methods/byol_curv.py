@@ -33,14 +33,15 @@ class BYOLCurv(OneDirection, BYOL):
         if self.margin_settings.symmetric:
             out = BaseMomentumMethod.training_step(self, batch, batch_idx)
             loss = sum(
-                byol_curv_loss_func(prediction, target, self.margins)
+                byol_curv_loss_func(prediction, target, self.margins_for(prediction))
                 for of_target, target in enumerate(out["momentum_z"])
                 for of_prediction, prediction in enumerate(out["p"])
                 if of_prediction != of_target
             )
         else:
             out = self.one_direction_step(batch)
-            loss = byol_curv_loss_func(out["p"][0], out["momentum_z"][0], self.margins)
+            prediction, target = out["p"][0], out["momentum_z"][0]
+            loss = byol_curv_loss_func(prediction, target, self.margins_for(prediction))
         large = normalize(torch.stack(out["z"][: self.num_large_crops]).detach(), dim=-1)
         self.log_step(train_neg_cos_sim=loss, train_z_std=large.std(dim=1).mean())
         return self.with_polarization(loss + out["loss"], out["z"])

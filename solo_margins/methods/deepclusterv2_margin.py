@@ -112,8 +112,9 @@ class DeepClusterV2Margin(MarginMethod, DeepClusterV2):
             is_assigned = clusters >= 0
             own_centres = centres[clusters.clamp_min(0)]
             temperature = self.temperature_for(z, own_centres, is_assigned)
+            margins = self.margins_for(z)
             losses.append(
-                deepclusterv2_margin_loss_func(z, centres, clusters, temperature, self.margins)
+                deepclusterv2_margin_loss_func(z, centres, clusters, temperature, margins)
             )
         loss = torch.stack(losses).mean()
         self.update_memory_banks(indexes, views, batch_idx)

@@ -53,7 +53,7 @@ class MoCoV2PlusMargin(MarginMomentumMethod, MoCoV2Plus):
                 key,
                 queue,
                 self.temperature_for(query, key),
-                self.margins,
+                self.margins_for(query),
                 **self.negatives.weights,
             )
             for query, key, queue in compared_with_queues(queries, keys, self.queue)

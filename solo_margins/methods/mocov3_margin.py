@@ -74,7 +74,7 @@ class MoCoV3Margin(OneDirection, MoCoV3):
         """Return the loss of one direction with the margins of this step."""
         temperature = self.temperature_for(query, key)
         loss = mocov3_margin_loss_func(
-            query, key, temperature, self.margins, **self.negatives.weights
+            query, key, temperature, self.margins_for(query), **self.negatives.weights
         )
         if self.margin_settings.scale_by_temperature:
             return loss

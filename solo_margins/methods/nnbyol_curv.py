@@ -42,7 +42,7 @@ class NNBYOLCurv(MarginMomentumMethod, NNBYOL):
         z1, z2 = out["momentum_z"]
         neighbours = self.neighbours(z1, z2, batch[-1])
         loss = sum(
-            byol_curv_loss_func(prediction, neighbour, self.margins)
+            byol_curv_loss_func(prediction, neighbour, self.margins_for(prediction))
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
         )
         spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in out["z"]) / 2

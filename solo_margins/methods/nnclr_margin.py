@@ -50,7 +50,7 @@ class NNCLRMargin(MarginMethod, NNCLR):
                 neighbour,
                 prediction,
                 self.temperature_for(neighbour, prediction),
-                self.margins,
+                self.margins_for(prediction),
                 **self.negatives.weights,
             )
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)

@@ -41,7 +41,7 @@ class NNSiamCurv(MarginMethod, NNSiam):
         z1, z2 = out["z"]
         neighbours = self.neighbours(z1, z2, batch[-1])
         loss = sum(
-            simsiam_curv_loss_func(prediction, neighbour, self.margins) / 2
+            simsiam_curv_loss_func(prediction, neighbour, self.margins_for(prediction)) / 2
             for prediction, neighbour in compared_with_neighbours(out["p"], neighbours)
         )
         spread = sum(z.detach().std(dim=0).mean() for z in out["z"]) / 2

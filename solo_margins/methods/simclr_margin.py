@@ -61,7 +61,7 @@ class SimCLRMargin(MarginMethod, SimCLR):
         """
         temperature = self.temperature_by_indexes(z, indexes)
         return simclr_margin_loss_func(
-            z, indexes, temperature, self.margins, **self.negatives.weights
+            z, indexes, temperature, self.margins_for(z), **self.negatives.weights
         )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

@@ -39,8 +39,8 @@ class SimSiamCurv(MarginMethod, SimSiam):
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = BaseMethod.training_step(self, batch, batch_idx)
         (z1, z2), (p1, p2) = out["z"], out["p"]
-        loss = simsiam_curv_loss_func(p1, z2, self.margins) / 2
-        loss = loss + simsiam_curv_loss_func(p2, z1, self.margins) / 2
+        loss = simsiam_curv_loss_func(p1, z2, self.margins_for(p1)) / 2
+        loss = loss + simsiam_curv_loss_func(p2, z1, self.margins_for(p2)) / 2
         spread = sum(normalize(z.detach(), dim=-1).std(dim=0).mean() for z in (z1, z2)) / 2
         self.log_step(train_neg_cos_sim=loss, train_z_std=spread)
         return self.with_polarization(loss + out["loss"], out["z"])

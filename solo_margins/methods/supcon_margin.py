@@ -40,6 +40,6 @@ class SupConMargin(MarginMethod, SupCon):
         labels = batch[-1].repeat(self.num_crops)
         z = torch.cat(out["z"])
         temperature = self.temperature_by_indexes(z, labels)
-        loss = simclr_margin_loss_func(z, labels, temperature, self.margins)
+        loss = simclr_margin_loss_func(z, labels, temperature, self.margins_for(z))
         self.log_step(train_nce_loss=loss)
         return self.with_polarization(loss + out["loss"], out["z"])

@@ -56,7 +56,7 @@ class WMSECurv(MarginMethod, WMSE):
         """Return the sum of the cosine loss with margins and the classifier's loss."""
         out = BaseMethod.training_step(self, batch, batch_idx)
         losses = [
-            byol_curv_loss_func(one, other, self.margins)
+            byol_curv_loss_func(one, other, self.margins_for(one))
             for _ in range(self.whitening_iters)
             for one, other in combinations(self.whitened(out["z"]), 2)
         ]

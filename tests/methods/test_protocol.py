@@ -168,9 +168,10 @@ def test_a_vit_can_keep_its_random_patches(method):
 
 
 NEGATIVES = {
-    "standard": {"tau_plus": 0.0, "beta": 0.0},
-    "debiased": {"tau_plus": 0.3, "beta": 0.0},
+    "standard": {},
+    "debiased": {"tau_plus": 0.3},
     "hard": {"tau_plus": 0.3, "beta": 0.7},
+    "gaussian": {"mean": 0.2, "width": 0.4},
 }
 
 
@@ -180,9 +181,7 @@ def contrastive_loss_of(name, model, batch, queues, weights):
     z = [view["z"] for view in out]
     settings = (0.2, MARGINS)
     if name == "simclr_margin":
-        return simclr_margin_loss_func(
-            torch.cat(z), batch[0].repeat(2), *settings, *weights.values()
-        )
+        return simclr_margin_loss_func(torch.cat(z), batch[0].repeat(2), *settings, **weights)
     if name == "mocov3_margin":
         keys = [model.momentum_forward(images)["k"] for images in batch[1]]
         pairs = ((out[0]["q"], keys[1]), (out[1]["q"], keys[0]))
@@ -210,15 +209,12 @@ LOGGED = {
 }
 
 
-# What each kind reads.
-SETTINGS = {"standard": "", "debiased": "tau_plus: 0.3", "hard": "tau_plus: 0.3, beta: 0.7"}
-
-
 @pytest.mark.parametrize("kind", NEGATIVES)
 @pytest.mark.parametrize("name", LOGGED)
 def test_negatives(method, name, kind):
-    wanted = f"method_kwargs.negatives={{kind: {kind}, {SETTINGS[kind]}}}"
-    model, batch = method(name, *needs(name), wanted, *WITH_MARGINS)
+    wanted = [f"method_kwargs.negatives.{key}={value}" for key, value in NEGATIVES[kind].items()]
+    wanted += [f"method_kwargs.negatives.kind={kind}", *WITH_MARGINS]
+    model, batch = method(name, *needs(name), *wanted)
     queues = model.queue.clone() if hasattr(model, "queue") else None
     model.training_step(batch, 0)
     expected = contrastive_loss_of(name, model, batch, queues, NEGATIVES[kind])
