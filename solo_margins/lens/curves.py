@@ -48,8 +48,8 @@ def described(margins: Margins) -> str:
     return ", ".join(texts) or "no margins"
 
 
-def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
-    """Return loss and gradients by the logits of rows whose positive has these angles.
+def logits(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Return the logits with margins of positives at these angles, and their negatives' log-sum.
 
     Args:
         spec: margins and temperature; without negatives, as in BYOL, their weight is 0.
@@ -60,7 +60,12 @@ def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
     # The negatives that give the positive this probability when there are no margins.
     log_negatives = cosine + torch.log1p(-q) - q.log()
     shifted = spec.margins.similarity(angle.cos(), angle.sin()) / spec.temperature
-    return info_nce(shifted, log_negatives, spec)
+    return shifted, log_negatives
+
+
+def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
+    """Return loss and gradients by the logits of rows; see :func:`logits`."""
+    return info_nce(*logits(spec, angle, q), spec)
 
 
 def positive_weight(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Tensor:
@@ -68,8 +73,9 @@ def positive_weight(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Ten
     weight = spec.margins.angle_weight(angle)
     if spec.margins.scaling is None:
         return weight
+    positive, negatives = logits(spec, angle, q)
     # As the losses do, it gets the probability with margins.
-    probability = 1.0 - row_terms(spec, angle, q).complement
+    probability = torch.sigmoid(positive - negatives)
     weight, angle, probability = torch.broadcast_tensors(weight, angle, probability)
     return weight * spec.margins.own_weight(angle, probability)
 
