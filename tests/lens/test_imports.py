@@ -11,15 +11,9 @@ from solo_margins.lens import Lens
 from solo_margins.losses import MarginNTXentLoss
 
 model, criterion = torch.nn.Linear(8, 4), MarginNTXentLoss()
-of_the_reader = {
-    "plotly",
-    "jinja2",
-    "matplotlib",
-    *(
-        f"solo_margins.lens.{name}"
-        for name in ("curves", "curve_figure", "figures", "runs", "report", "health")
-    ),
-}
+modules = ("curves", "curve_figure", "figures", "runs", "report", "health")
+of_the_reader = {"plotly", "jinja2", "matplotlib"}
+of_the_reader |= {f"solo_margins.lens.{name}" for name in modules}
 lens = Lens(folder="run", every=2, backbone=model)
 for step in range(4):
     with lens.recording(model):

@@ -86,6 +86,7 @@ def metrics(path, accuracies, knn=None):
 
 def write_lens(folder, observations, **header):
     """Write the file of the lens alone, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.FILE
     records.begin(path, {**HEADER, **header}, first_step=0)
     for seen in observations:
