@@ -48,21 +48,16 @@ def test_effective_scales(margins, of_positives, of_negatives):
 
 def test_both_directions_of_a_step_are_measured():
     query, key = batch()
-    seen = []
-    for loss_of in (
-        [(query, key)],
-        [(key, 2 * query - key)],
-        [(query, key), (key, 2 * query - key)],
-    ):
-        with capture() as compared:
-            for pair in loss_of:
-                mocov3_margin_loss_func(*pair)
-        seen.append(measure(StepCapture(compared)))
-    one, other, both = seen
+    with capture() as compared:
+        mocov3_margin_loss_func(query, key)
+        mocov3_margin_loss_func(key, 2 * query - key)
+    one, other = (measure(StepCapture([part])) for part in compared)
+    both = measure(StepCapture(compared))
     for name in ("q", "pull", "loss", "negative_angle"):
         mean = (one.scalars[name] + other.scalars[name]) / 2
         assert both.scalars[name] == pytest.approx(mean)
-    assert sum(both.histograms["q"].counts) == 2 * 64
+    counts = {name: sum(histogram.counts) for name, histogram in both.histograms.items()}
+    assert counts == {"q": 2 * 64, "positive_angle": 2 * 64, "negative_angle": 2 * 64 * 63}
 
 
 def test_angles_q_and_separation_follow_the_noise():
@@ -76,14 +71,6 @@ def test_angles_q_and_separation_follow_the_noise():
     assert far["loss"] > math.log(64) * 0.9
     assert far["chance_loss"] == pytest.approx(math.log(64))
     assert close["loss_positive"] + close["loss_negative"] == pytest.approx(close["loss"])
-
-
-def test_histograms_hold_every_value():
-    found = measured().histograms
-    assert sum(found["positive_angle"].counts) == 64
-    assert sum(found["negative_angle"].counts) == 64 * 63
-    assert sum(found["q"].counts) == 64
-    assert len(found["q"].counts) == 60
 
 
 def test_distances_are_those_of_the_regulariser():
