@@ -55,14 +55,13 @@ def of_rows(runs: Sequence[ReportedRun]) -> str:
     numbers: set[float] = set()
     for run in runs:
         for seen in run.lens.observations:
-            numbers.add(seen.scalars.get("rankme_rows", math.nan))
-    known = [number for number in numbers if math.isfinite(number)]
-    if not known:
+            if "rankme_rows" in seen.scalars:
+                numbers.add(seen.scalars["rankme_rows"])
+    if not numbers:
         return ""
-    fewest, most = min(known), max(known)
-    if fewest == most:
-        return f" of {most:.0f} rows"
-    return f" of {fewest:.0f} to {most:.0f} rows"
+    if len(numbers) == 1:
+        return f" of {numbers.pop():.0f} rows"
+    return f" of {min(numbers):.0f} to {max(numbers):.0f} rows"
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
@@ -151,7 +150,7 @@ def _over_runs(runs: Sequence[ReportedRun], plot: dict[str, Any]) -> go.Figure |
         for number, line in enumerate(lines):
             line.line.width = 2 * (len(lines) - number)
         if len(temperatures) == 1:
-            places, plain = zip(*_curve(quantities[0], Margins(), *temperatures), strict=True)
+            places, plain = zip(*_curve(quantities[0], Margins(), temperatures.pop()), strict=True)
             grey = {"color": "grey", "dash": "dash"}
             lines.append(go.Scatter(x=places, y=plain, name="no margins", line=grey))
     figure = go.Figure(lines, {"template": "none"})

@@ -12,7 +12,6 @@ from report_pages import lens_report
 from torch import nn
 
 from solo_margins.lens import Lens, records
-from solo_margins.lens.health import advise
 from solo_margins.lens.runs import load_runs
 from solo_margins.losses import MarginNTXentLoss, Margins, mocov3_margin_loss_func
 
@@ -129,25 +128,6 @@ def test_a_step_that_fails_is_not_observed(tmp_path):
     assert not model.backbone._forward_hooks
     trained(lens, 1, model)
     assert [seen.step for seen in records.read(tmp_path).observations] == [1]
-
-
-class Collapsed(Model):
-    """Every image has the same projection, but for noise."""
-
-    def forward(self, x):
-        return super().forward(x) * 0 + torch.randn(16, 4)
-
-
-def test_a_collapse_is_told_without_epochs(tmp_path, caplog):
-    lens = Lens(tmp_path, every=1, on_collapse="stop")
-    with caplog.at_level(logging.WARNING):
-        while not lens.stopped and (lens.last is None or lens.last.step < 40):
-            trained(lens, 1, Collapsed())
-    # Ten observations are the warm-up, and the symptom has to last.
-    assert 10 <= lens.last.step < 20
-    for text in (caplog.text, advise([str(tmp_path)])):
-        assert "lower margins.positive_scale (now 2)" in text
-        assert "method_kwargs" not in text
 
 
 def test_all_ranks_of_a_loop_stop_together(tmp_path):

@@ -30,7 +30,7 @@ def text(tmp_path_factory):
 
 def test_warnings_costs_and_missing_runs_are_in_the_page(text):
     words = Page(text).words
-    for part in ("11 % of the positives", "3 to step 1000", "torch", "is not a run folder"):
+    for part in ("11 % of the positives", "3 to step 1000", "512 rows", "is not a run folder"):
         assert part in words
 
 
