@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
         >>> parse(["margins.angular=4"])
         Traceback (most recent call last):
         ...
-        ValueError: margins.angular must be a number in [0, π], got 4
+        ValueError: margins.angular must be a number in [-π/2, π], got 4
     """
     for argument in arguments:
         key, is_setting, _ = argument.partition("=")

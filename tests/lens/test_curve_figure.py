@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from own_scalings import times
 
 from solo_margins.cli import run_cli
 from solo_margins.lens.__main__ import COMMANDS, main
@@ -23,24 +24,15 @@ def test_settings_are_read(word):
     assert str(found.output) == "a/b.SVG"
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of somebody's own with a scaling."""
-    text = "def steeper(angle, q, power=1.0):\n    return (angle + q) ** power\n"
-    (tmp_path / "own_scalings.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    return "own_scalings.steeper"
-
-
-def test_a_scaling_of_ones_own_is_drawn(package, tmp_path):
+def test_a_scaling_of_ones_own_is_drawn(tmp_path):
     pytest.importorskip("hydra")
-    scaling = [f"margins.scaling._target_={package}", "margins.scaling.power=2"]
-    read = parse([*scaling, "margins.positive_scale=3"]).margins
+    scaling = ["margins.scaling._target_=own_scalings.times", "margins.scaling.factor=3"]
+    read = parse([*scaling, "margins.positive_scale=2"]).margins
     angle, q = torch.tensor([0.25, 1.0]), torch.tensor([0.75, 0.5])
-    assert read.scaling(angle, q).tolist() == [1.0, 2.25]
-    assert read.positive_scale == 3.0
+    assert read.scaling(angle, q).equal(times(angle, q, factor=3))
+    assert read.positive_scale == 2.0
     main(["curves", *scaling, f"output={tmp_path / 'own.svg'}"])
-    assert package in (tmp_path / "own.svg").read_text()
+    assert "own_scalings.times" in (tmp_path / "own.svg").read_text()
 
 
 @pytest.mark.parametrize(

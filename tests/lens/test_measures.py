@@ -146,12 +146,12 @@ def test_separation_counts_pairs():
     assert separation(torch.ones(3), torch.ones(4)) == 0.5
 
 
-def test_large_batches_are_sampled_from_both_views():
-    projections = torch.cat([torch.zeros(500, 4) + torch.eye(4)[0], torch.eye(4)[1].expand(500, 4)])
-    found = measure(StepCapture(projections=list(projections.chunk(2))))
+def test_large_batches_are_sampled_from_the_last_projection_of_each_view():
+    earlier, first, second = torch.eye(4)[:3].unsqueeze(1).expand(3, 500, 4)
+    found = measure(StepCapture(projections=[earlier, first, second]))
     counts = found.histograms["distance"].counts
     assert sum(counts) == 256 * 255
-    assert counts[0] == 2 * 128 * 127  # pairs of the same half
+    assert counts[0] == 2 * 128 * 127  # pairs of the same view
 
 
 def test_numbers_that_are_not_finite_do_not_stop_a_run():

@@ -152,6 +152,12 @@ def test_a_queue_is_looked_at_as_a_whole():
     assert found["chance_loss"].exp().tolist() == pytest.approx([5001.0] * 5)
 
 
+def test_of_a_long_queue_fewer_rows_are_looked_at():
+    query, key, queue = vectors(200), vectors(200, seed=1), vectors(6, 2**14, seed=2)
+    found, _ = measured(mocov2plus_margin_loss_func, query, key, queue, 0.5, max_rows=256)
+    assert len(found["pull"]) * 2**14 == 2**21
+
+
 def test_only_the_first_rows_are_looked_at_with_their_own_margins():
     margins = Margins(angular=torch.linspace(0, 0.5, 12))
     query, key = vectors(12), vectors(12, seed=1)
