@@ -160,6 +160,8 @@ def test_the_most_likely_cause_is_named(seen, rule, advice):
         lasting(positive_angle=1.001),
         lasting(healthy(pairs_in_band=0.3), pairs_in_band=0.2),
         lasting(effective_scale=0.6, margins=Margins(curvature=1.0)),
+        # Attenuation divides by what vanishes.
+        lasting(effective_scale=60.0, q=0.99, margins=Margins(attenuation=1.0)),
         # Margins in the logits raise the loss of chance.
         lasting(loss=9.0, margins=Margins(angular=0.1)),
         lasting(loss=9.0, margins=Margins(subtractive=0.1)),
@@ -168,7 +170,7 @@ def test_the_most_likely_cause_is_named(seen, rule, advice):
         # What has passed is not advised.
         [*lasting(q=0.6), healthy()],
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_what_is_as_it_should_be_is_no_symptom(seen):
     assert advised(*seen) == {}
