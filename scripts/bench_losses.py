@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -134,16 +135,31 @@ def solo_learn_query_key(z: Tensor) -> Tensor:
     return F.cross_entropy(logits, numbers) * (2 * TEMPERATURE)
 
 
-def torch_chunked(z: Tensor) -> Tensor:
-    """Return MoCo v3's loss by torch's own chunked cross-entropy."""
-    query, key = z.chunk(2)
-    loss = F.linear_cross_entropy(
-        F.normalize(query, dim=1) / TEMPERATURE,
-        F.normalize(key.detach(), dim=1),
-        torch.arange(len(query), device=z.device),
-        options=torch.nn.LinearCrossEntropyOptions(),
-    )
-    return loss * (2 * TEMPERATURE)
+def torch_losses() -> dict[str, Callable[[Tensor], Tensor]]:
+    """Return MoCo v3's loss by torch's own cross-entropy of a product, whole and in chunks."""
+    if not hasattr(F, "linear_cross_entropy") or not hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        return {}
+
+    def loss_with(options: Any) -> Callable[[Tensor], Tensor]:
+        def loss(z: Tensor) -> Tensor:
+            query, key = z.chunk(2)
+            value = F.linear_cross_entropy(
+                F.normalize(query, dim=1) / TEMPERATURE,
+                F.normalize(key.detach(), dim=1),
+                torch.arange(len(query), device=z.device),
+                options=options,
+            )
+            return value * (2 * TEMPERATURE)
+
+        return loss
+
+    automatic = torch.nn.LinearCrossEntropyOptions()
+    in_chunks = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
+    return {
+        "torch, whole": loss_with(None),
+        "torch, automatic chunks": loss_with(automatic),
+        f"torch, chunks of {CHUNK}": loss_with(in_chunks),
+    }
 
 
 def ours_query_key(margins: Margins) -> Step:
@@ -176,7 +192,7 @@ def metric_learning_steps() -> dict[str, Step]:
 
 def report_missing() -> None:
     """Print which peers are left out because they are not installed."""
-    if not hasattr(F, "linear_cross_entropy") or not hasattr(torch.nn, "LinearCrossEntropyOptions"):
+    if not torch_losses():
         print(
             f"torch {torch.__version__} has no chunked linear_cross_entropy (since 2.13): left out"
         )
@@ -225,8 +241,8 @@ def contenders(pairs: int, compiled: bool) -> dict[str, Step]:
         QUERY_KEY + OFF: ours_query_key(Margins()),
         QUERY_KEY + "solo-learn": backward_of(solo_learn_query_key),
     }
-    if hasattr(F, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions"):
-        found[QUERY_KEY + "torch, chunked"] = backward_of(torch_chunked)
+    for name, loss in torch_losses().items():
+        found[QUERY_KEY + name] = backward_of(loss)
     if compiled:
         loss = torch.compile(lambda z: simclr_margin_loss_func(z, 2, TEMPERATURE, ALL_MARGINS))
         found["ours, torch.compile"] = backward_of(loss)

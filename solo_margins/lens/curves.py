@@ -15,7 +15,7 @@ from torch import Tensor
 
 from solo_margins.lens.records import name_of
 from solo_margins.losses import Margins
-from solo_margins.losses.engine.contrastive import RowTerms, info_nce
+from solo_margins.losses.engine.row_terms import RowTerms, info_nce
 from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 ANGLES = torch.linspace(0.0, math.pi, 181, dtype=torch.float64)

@@ -19,7 +19,12 @@ def sum_over_ranks(values: Tensor) -> Tensor:
 
 
 def batch_sizes(rows: Tensor, gathers: bool = True) -> list[int]:
-    """Return how many rows each rank holds, or this rank alone if nothing is to be gathered."""
+    """Return how many rows each rank holds, or this rank alone if nothing is to be gathered.
+
+    They are asked for in every call, which waits for the device once: a rank whose batch is as
+    large as before cannot know that another rank's is the last and smaller one, and sizes that are
+    remembered would belong to the process.
+    """
     if not gathers or is_alone():
         return [rows.shape[0]]
     own = torch.tensor([rows.shape[0]], device=rows.device)

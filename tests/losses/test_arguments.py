@@ -30,25 +30,24 @@ X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_
 IDS = torch.arange(2).repeat(2)
 
 WRONG_MARGINS = {
-    "angular": ([-1.6, 3.2, math.nan, math.inf, "1", None, True], "a number in [-π/2, π]"),
-    "subtractive": ([-1e-9, math.nan, math.inf, -math.inf], "a number >= 0"),
-    "positive_scale": ([0.0, -1.0, math.nan, math.inf], "a number > 0"),
-    "curvature": ([0.0, -2.0, math.nan, -math.inf], "a number > 0 or infinite"),
-    "attenuation": ([-0.1, 1.1, math.nan, [0.5]], "a number in [0, 1]"),
-    "attenuation_type": (["III", 1, None], "one of I, II"),
-    "curve": (["line", None], "one of power, root, superellipse"),
-    "beyond_pi": (["linear", 0], "one of cosine, monotone"),
-    "scaling": (["focal", 2.0], "None or a function of angles and probabilities"),
+    "angular": [-1.6, 3.2, math.nan, math.inf, "1", None, True],
+    "subtractive": [-1e-9, math.nan, math.inf, -math.inf],
+    "positive_scale": [0.0, -1.0, math.nan, math.inf],
+    "curvature": [0.0, -2.0, math.nan, -math.inf],
+    "attenuation": [-0.1, 1.1, math.nan, [0.5]],
+    "attenuation_type": ["III", 1, None],
+    "curve": ["line", None],
+    "beyond_pi": ["linear", 0],
+    "scaling": ["focal", 2.0],
 }
 
 
 @pytest.mark.parametrize("field", WRONG_MARGINS)
 def test_wrong_margins(field):
-    values, allowed = WRONG_MARGINS[field]
-    for value in values:
-        with pytest.raises(ValueError) as caught:
+    for value in WRONG_MARGINS[field]:
+        with pytest.raises(ValueError, match=f"^{field} must be ") as caught:
             Margins(**{field: value})
-        assert str(caught.value) == f"{field} must be {allowed}, got {value!r}"
+        assert repr(value) in str(caught.value)
 
 
 def test_every_field_of_margins_is_checked():
@@ -168,17 +167,26 @@ def test_wrong_kind_of_margins(loss):
         LOSSES[loss](margins=0.5)
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.0, 2.0, math.nan])
-@pytest.mark.parametrize("loss", ["debiased", "hard"])
-def test_wrong_tau_plus(loss, value):
-    with pytest.raises(ValueError, match=r"^tau_plus must be a number in \[0, 1\), got "):
-        LOSSES[loss](tau_plus=value)
+WRONG_WEIGHTS = {
+    "tau_plus": (-0.1, 1.0, 2.0, math.nan),
+    "beta": (-0.1, math.nan, math.inf),
+    "mean": (-1.1, 1.1, math.nan, "0"),
+    "width": (0.0, -1.0, math.nan, math.inf, None),
+}
 
 
-def test_wrong_weights_of_negatives():
+@pytest.mark.parametrize("loss", ["mocov3", "mocov2plus", "nnclr", "simclr"])
+@pytest.mark.parametrize("name", WRONG_WEIGHTS)
+def test_wrong_weights_of_negatives(loss, name):
+    for value in WRONG_WEIGHTS[name]:
+        with pytest.raises(ValueError, match=rf"^{name} must be a number "):
+            LOSSES[loss](**{name: value})
+    with pytest.raises(ValueError, match=r"^beta must be 0 where mean is set"):
+        LOSSES[loss](mean=0.5, beta=1.0)
+
+
+def test_wrong_weight_of_the_denominator():
     for value in (-0.1, math.nan, math.inf):
-        with pytest.raises(ValueError, match=r"^beta must be a number >= 0, got "):
-            LOSSES["hard"](beta=value)
         with pytest.raises(ValueError, match=r"^negatives_weight must be a number >= 0, got "):
             LOSSES["generalized"](negatives_weight=value)
 
@@ -204,116 +212,61 @@ def test_attenuation_needs_negatives(loss):
         loss(X, X, 0.5)
 
 
-TWO_INPUTS = {
-    ("query", "key"): mocov3_margin_loss_func,
-    ("query", "key "): generalized_info_nce_loss_func,
-    ("query ", "key"): lambda query, key: mocov2plus_margin_loss_func(query, key, X.t()),
-    ("nn", "p"): nnclr_margin_loss_func,
-    ("p", "z"): byol_curv_loss_func,
-    ("p", "z "): simsiam_curv_loss_func,
-    ("z0", "z1"): MarginNTXentLoss(),
+# Tensors of wrong shapes, dtypes and devices. The message begins with the argument's name.
+
+PAIRS = {
+    "mocov3": mocov3_margin_loss_func,
+    "generalized": generalized_info_nce_loss_func,
+    "mocov2plus": lambda query, key: mocov2plus_margin_loss_func(query, key, X.t()),
+    "nnclr": nnclr_margin_loss_func,
+    "byol": byol_curv_loss_func,
+    "simsiam": simsiam_curv_loss_func,
+    "module": MarginNTXentLoss(),
+}
+NAMES = {"nnclr": ("nn", "p"), "byol": ("p", "z"), "simsiam": ("p", "z"), "module": ("z0", "z1")}
+
+
+@pytest.mark.parametrize("loss", PAIRS)
+def test_wrong_pairs(loss):
+    first, second = NAMES.get(loss, ("query", "key"))
+    for wrong in (X[0], X.unsqueeze(0), X[:0], X[:, :0], X.long(), [1.0]):
+        with pytest.raises(ValueError, match=f"^{first} must be a tensor"):
+            PAIRS[loss](wrong, X)
+        with pytest.raises(ValueError, match=f"^{second} must be a tensor"):
+            PAIRS[loss](X, wrong)
+    for other in (X[:3], X.to("meta")):
+        with pytest.raises(ValueError, match=f"^{first} and {second} must have the same shape"):
+            PAIRS[loss](X, other)
+
+
+OF_ONE_TENSOR = {
+    "indexes": lambda ids: simclr_margin_loss_func(X, ids),
+    "indexes of debiased": lambda ids: simclr_debiased_loss_func(X, ids),
+    "indexes of hard": lambda ids: simclr_hard_negative_loss_func(X, ids),
+    "indexes of a temperature": lambda ids: aligned_temperature_by_indexes(X, ids, 0.1),
+    "z": lambda z: simclr_margin_loss_func(z, 2),
+    "z of prototypes": lambda z: deepclusterv2_margin_loss_func(z, X, IDS),
+    "queue": lambda queue: mocov2plus_margin_loss_func(X, X, queue),
+    "prototypes": lambda centres: deepclusterv2_margin_loss_func(X, centres, IDS),
+    "assignments": lambda ids: deepclusterv2_margin_loss_func(X, X[:2], ids),
+}
+NOT_MATRICES = (X[0], X.unsqueeze(0), X[:0], X[:, :0], X.long(), [1.0], None)
+NOT_IDS = (IDS[:3], IDS.unsqueeze(0), torch.zeros(4), [0, 1, 0, 1], IDS.to("meta"), None)
+WRONG_TENSORS_OF = {
+    "indexes": (*NOT_IDS, 0, 1, 3, -2, True),
+    "z": NOT_MATRICES,
+    "queue": (*NOT_MATRICES, X, X.t().to("meta")),
+    "prototypes": (*NOT_MATRICES, X[:, :2], X.to("meta")),
+    "assignments": (*NOT_IDS, IDS - 2, IDS + 1),
 }
 
 
-@pytest.mark.parametrize("names", TWO_INPUTS)
-def test_wrong_shapes_of_two_inputs(names):
-    loss = TWO_INPUTS[names]
-    first, second = (name.strip() for name in names)
-    with pytest.raises(ValueError) as caught:
-        loss(X, X[:3])
-    assert str(caught.value) == (
-        f"{first} and {second} must have the same shape on the same device, "
-        "got torch.float32 of shape (4, 3) on cpu and torch.float32 of shape (3, 3) on cpu"
-    )
-    for wrong in (X[0], X.unsqueeze(0), X[:0], X[:, :0]):
-        with pytest.raises(
-            ValueError, match=rf"^{first} must be a tensor of shape \(N, D\), not empty"
-        ):
-            loss(wrong, wrong)
-    with pytest.raises(ValueError, match=f"^{second} must be a tensor"):
-        loss(X, [1.0])
-    with pytest.raises(ValueError, match=rf"^{first} must be .* float16, got torch\.int64"):
-        loss(X.long(), X)
-    with pytest.raises(ValueError, match=r"on the same device, got .* on cpu and .* on meta"):
-        loss(X, X.to("meta"))
-
-
-@pytest.mark.parametrize(
-    "loss", [simclr_margin_loss_func, simclr_debiased_loss_func, simclr_hard_negative_loss_func]
-)
-def test_wrong_shapes_of_views(loss):
-    with pytest.raises(ValueError) as caught:
-        loss(X, torch.arange(3))
-    assert str(caught.value) == (
-        "indexes must be an integer tensor on cpu that holds one id for each of the 4 rows of z, "
-        "got torch.int64 of shape (3,) on cpu"
-    )
-    with pytest.raises(
-        ValueError, match=r"^indexes must be an integer tensor .* got torch.float32"
-    ):
-        loss(X, torch.zeros(4))
-    with pytest.raises(ValueError, match=r"^indexes must be .*, got list$"):
-        loss(X, [0, 1, 0, 1])
-    with pytest.raises(ValueError, match=r" on cpu.*, got .* on meta$"):
-        loss(X, IDS.to("meta"))
-    with pytest.raises(ValueError, match=r"^z must be a tensor of shape \(N, D\), .* \(12,\)"):
-        loss(X.flatten(), torch.arange(12))
-
-
-def test_wrong_queue():
-    with pytest.raises(ValueError) as caught:
-        mocov2plus_margin_loss_func(X, X, X)
-    assert str(caught.value) == (
-        "queue must have shape (D, K) with D = 3 on cpu, as query has, "
-        "got torch.float32 of shape (4, 3) on cpu"
-    )
-    for wrong in (X[0], X.t()[:, :0]):
-        with pytest.raises(ValueError, match=r"^queue must be a tensor of shape \(D, K\), not em"):
-            mocov2plus_margin_loss_func(X, X, wrong)
-    with pytest.raises(ValueError, match=r"^queue must be a tensor of shape \(D, K\).*, got list"):
-        mocov2plus_margin_loss_func(X, X, [1.0])
-    with pytest.raises(ValueError, match=r"^queue must be .* float16, got torch\.int64"):
-        mocov2plus_margin_loss_func(X, X, X.t().long())
-    with pytest.raises(ValueError, match=r" on cpu.*, got .* on meta$"):
-        mocov2plus_margin_loss_func(X, X, X.t().to("meta"))
-
-
-def test_wrong_prototypes():
-    with pytest.raises(ValueError) as caught:
-        deepclusterv2_margin_loss_func(X, X[:, :2], IDS)
-    assert str(caught.value) == (
-        "prototypes must have shape (P, D) with D = 3 on cpu, as z has, "
-        "got torch.float32 of shape (4, 2) on cpu"
-    )
-    with pytest.raises(ValueError, match=r"^z must be a tensor of shape \(M, D\), .* \(3,\)"):
-        deepclusterv2_margin_loss_func(X[0], X, IDS)
-    with pytest.raises(ValueError, match=r"^prototypes must be .* \(P, D\), .* \(0, 3\)"):
-        deepclusterv2_margin_loss_func(X, X[:0], IDS)
-    with pytest.raises(ValueError, match=r"^prototypes must be a tensor .*, got NoneType"):
-        deepclusterv2_margin_loss_func(X, None, IDS)
-    with pytest.raises(ValueError, match=r" on cpu.*, got .* on meta$"):
-        deepclusterv2_margin_loss_func(X, X.to("meta"), IDS)
-
-
-def test_wrong_assignments():
-    for wrong in (-2, 2):
-        with pytest.raises(ValueError) as caught:
-            deepclusterv2_margin_loss_func(X, X[:2], torch.tensor([0, 1, -1, wrong]))
-        assert str(caught.value) == (
-            f"assignments must be integers in [0, 1], or -1 for a row to leave out, got {wrong}"
-        )
-    with pytest.raises(ValueError) as caught:
-        deepclusterv2_margin_loss_func(X, X, IDS[:3])
-    assert str(caught.value) == (
-        "assignments must be an integer tensor on cpu that holds one prototype for each of the "
-        "4 rows of z, got torch.int64 of shape (3,) on cpu"
-    )
-    with pytest.raises(ValueError, match=r"^assignments must be an integer .* got torch.fl"):
-        deepclusterv2_margin_loss_func(X, X, torch.zeros(4))
-    with pytest.raises(ValueError, match=r"^assignments must be .*, got list$"):
-        deepclusterv2_margin_loss_func(X, X, [0, 1, 0, 1])
-    with pytest.raises(ValueError, match=r" on cpu.*, got .* on meta$"):
-        deepclusterv2_margin_loss_func(X, X, IDS.to("meta"))
+@pytest.mark.parametrize("argument", OF_ONE_TENSOR)
+def test_wrong_tensors(argument):
+    name = argument.partition(" ")[0]
+    for wrong in WRONG_TENSORS_OF[name]:
+        with pytest.raises(ValueError, match=f"^{name} must "):
+            OF_ONE_TENSOR[argument](wrong)
 
 
 def test_losses_need_torch_alone():
@@ -324,12 +277,3 @@ def test_losses_need_torch_alone():
         " & set(sys.modules); assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("views", [0, 1, 3, -2, True])
-def test_a_number_of_views_that_rows_cannot_have(views):
-    for loss in (simclr_margin_loss_func, simclr_debiased_loss_func):
-        with pytest.raises(ValueError, match=r"^indexes must be "):
-            loss(torch.eye(4), views)
-    with pytest.raises(ValueError, match=r"^indexes must be "):
-        aligned_temperature_by_indexes(torch.eye(4), views, 0.1)

@@ -4,12 +4,10 @@ import contextlib
 
 import pytest
 import torch
-from loss_calls import PUBLIC, WITHOUT_NEGATIVES, Settings, assert_same, vectors
+from loss_calls import PUBLIC, Settings, assert_same, every_effect, vectors
 from older_torch import needs_float16_on_cpus
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
-
-from solo_margins.losses import Margins
 
 WIDTH = 64
 every_loss = pytest.mark.parametrize("name", PUBLIC)
@@ -17,9 +15,8 @@ every_loss = pytest.mark.parametrize("name", PUBLIC)
 
 def loss_of(name):
     """Return a loss of two batches, with all margins that it takes."""
-    attenuation = 0.0 if name in WITHOUT_NEGATIVES else 0.5
-    margins = Margins(0.3, 0.2, 5.0, 1.5, attenuation)
     assignments = torch.tensor([2, 0, 0, 4, 1, -1])
+    margins = every_effect(name, 6)
     settings = Settings(margins=margins, assignments=assignments, others=vectors(7, 2))
     return lambda a, b: PUBLIC[name](a, b, settings)
 
@@ -132,7 +129,7 @@ def saved_bytes():
 def bytes_saved_by(name, pairs):
     first, second = (vectors(pairs, seed, WIDTH).float().requires_grad_() for seed in (0, 1))
     settings = Settings(
-        margins=Margins(0.3, 0.2, 5.0, 1.5),
+        margins=every_effect(name, pairs),
         assignments=torch.arange(pairs) % 50,
         others=vectors(100, 2, WIDTH).float(),
     )

@@ -1,14 +1,19 @@
-"""Settings whose gradient is that of another loss in the literature, against lightly's code."""
+"""Settings that are another loss of the literature: against lightly's code, or its formula."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from loss_calls import (
+    OWN_MARGINS,
     PUBLIC,
+    SOME_MARGINS,
     WITHOUT_NEGATIVES,
     Settings,
     assert_same,
+    focal,
     value_and_gradients,
     vectors,
 )
@@ -18,6 +23,8 @@ from solo_margins.losses import (
     Margins,
     aligned_temperature,
     aligned_temperature_by_indexes,
+    byol_curv_loss_func,
+    deepclusterv2_margin_loss_func,
     generalized_info_nce_loss_func,
     mocov2plus_margin_loss_func,
     mocov3_margin_loss_func,
@@ -164,3 +171,93 @@ def test_a_large_scale_leaves_positives_alone():
     both = Margins(positive_scale=1e9, attenuation=1.0)
     scaled = gradients(lambda x: mocov3_margin_loss_func(x, key, 0.2, both), query)[0]
     torch.testing.assert_close(scaled / 1e9, 0.4 * positives, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["I", "II"])
+@pytest.mark.parametrize("margins", [*SOME_MARGINS, *OWN_MARGINS])
+def test_gradient_dissipation_weight_and_ratio(kind, margins):
+    """The paradigm of https://arxiv.org/abs/2402.18281, for all margins at once."""
+    margins = replace(margins, attenuation_type=kind, beyond_pi="cosine")
+    query, key = (F.normalize(vectors(8, seed), dim=1) for seed in (13, 14))
+    cosine = query @ key.t()
+    angle = cosine.diagonal().acos()
+    shifted = ((angle + margins.angular).cos() - margins.subtractive) / 0.2
+    itself = torch.eye(len(query), dtype=torch.bool)
+    q = torch.where(itself, shifted.unsqueeze(1), cosine / 0.2).softmax(dim=1).diagonal()
+    weight = (cosine / 0.2).masked_fill(itself, -torch.inf).softmax(dim=1)  # of negatives only
+    dissipation = 1 - q
+    ratio = margins.positive_scale * margins.curve_of(angle)
+    ratio = ratio * (angle + margins.angular).sin() / angle.sin()
+    if margins.scaling is not None:
+        ratio = ratio * focal(angle, q)
+    if kind == "I":
+        dissipation = dissipation / (1 - margins.attenuation * q)
+    else:
+        ratio = ratio / (1 - margins.attenuation * q)
+    moves = weight @ key - ratio.unsqueeze(1) * key
+    expected = dissipation.unsqueeze(1) / 0.2 * moves
+    expected = expected - (expected * query).sum(dim=1, keepdim=True) * query
+    # The loss is the mean, times 2τ.
+    (received,) = gradients(lambda x: mocov3_margin_loss_func(x, key, 0.2, margins), query)
+    torch.testing.assert_close(received, 0.4 / 8 * expected, rtol=1e-12, atol=1e-12)
+
+
+LABELS = torch.tensor([2, 0, 6, 1, 2, 5])
+
+
+@pytest.mark.parametrize(("margin", "subtracted"), [(0.5, 0.0), (0.0, 0.35), (0.3, 0.1)])
+def test_margins_of_classes_are_those_of_arcface_and_cosface(margin, subtracted):
+    """arXiv 1801.07698 and 1801.09414, with a scale of 16, of embeddings against class weights."""
+    embeddings, weights = vectors(len(LABELS), 15), vectors(7, 16)
+
+    def published(x):
+        cosine = F.normalize(x, dim=1) @ F.normalize(weights, dim=1).t()
+        target = F.one_hot(LABELS, len(weights)).bool()
+        with_margin = (cosine.acos() + margin).cos() - subtracted
+        return F.cross_entropy(16 * torch.where(target, with_margin, cosine), LABELS)
+
+    margins = Margins(angular=margin, subtractive=subtracted)
+    assert_same(
+        value_and_gradients(
+            lambda x: deepclusterv2_margin_loss_func(x, weights, LABELS, 1 / 16, margins),
+            embeddings,
+        ),
+        value_and_gradients(published, embeddings),
+    )
+
+
+def test_the_subtractive_margin_is_the_additive_margin_of_simkgc():
+    """arXiv 2203.02167, Eq. 4: γ is subtracted from the score of the positive triple alone."""
+    queries, entities = vectors(6, 17), vectors(6, 18)
+
+    def published(x, y):
+        scores = F.cosine_similarity(x.unsqueeze(1), y, dim=2)
+        scores = (scores - 0.02 * torch.eye(len(x))) / 0.05
+        return F.cross_entropy(scores, torch.arange(len(x)))
+
+    ours = PUBLIC["nnclr"]
+    s = Settings(0.05, Margins(subtractive=0.02))
+    assert_same(
+        value_and_gradients(lambda x, y: ours(y, x, s), queries, entities),
+        value_and_gradients(published, queries, entities),
+    )
+
+
+def test_a_negative_angular_margin_ends_the_pull_before_the_angle_of_zero():
+    """The margin of MAMA, arXiv 2407.03788: the positive's similarity is cos(θ - m)."""
+    margin = 0.4
+
+    def pull(angle, beyond_pi="cosine"):
+        """Return value and derivative by the angle, at most 0.0 where the pair is pushed apart."""
+        p = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+        z = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+        value, gradient, _ = value_and_gradients(
+            lambda x, y: byol_curv_loss_func(x, y, Margins(-margin, beyond_pi=beyond_pi)), p, z
+        )
+        return value.item(), -gradient[0, 1].item()
+
+    for angle in (0.01, 0.1, 0.39, 0.4, 0.41, 1.0, 3.0):
+        expected = 2 - 2 * math.cos(angle - margin), 2 * math.sin(angle - margin)
+        assert pull(angle) == pytest.approx(expected, abs=1e-12)
+        resting = expected if angle > margin else (0.0, 0.0)
+        assert pull(angle, "monotone") == pytest.approx(resting, abs=1e-12)

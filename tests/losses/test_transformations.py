@@ -2,19 +2,16 @@
 
 import pytest
 import torch
-from loss_calls import PUBLIC, WITHOUT_NEGATIVES, Settings, vectors
+from loss_calls import PUBLIC, Settings, every_effect, vectors
 from torch.func import grad, hessian, jacfwd, jacrev, vmap
-
-from solo_margins.losses import Margins
 
 pytestmark = pytest.mark.parametrize("name", PUBLIC)
 
 
 def loss_of(name):
     """Return a loss of one batch, with all margins that it takes."""
-    attenuation = 0.0 if name in WITHOUT_NEGATIVES else 0.5
     settings = Settings(
-        margins=Margins(0.3, 0.2, 5.0, 1.5, attenuation),
+        margins=every_effect(name, 6),
         assignments=torch.tensor([2, 0, 0, 4, 1, -1]),
         others=vectors(7, 2),
     )

@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import product
 
 import torch
-from loss_calls import FORMS, Settings, vectors
+from loss_calls import FORMS, OF_BOTH_VIEWS, Settings, every_effect, focal, vectors
+from naive_losses import of_rows
 
 from solo_margins.losses import (
     MarginNTXentLoss,
@@ -17,12 +18,12 @@ from solo_margins.losses import (
 
 ROWS, WIDTH, OUT = 12, 6, 5
 CASES = [
-    Settings(0.2, Margins(0.3, 0.2, 5.0, 1.5, 0.5)),
+    Settings(0.2, Margins(0.3, 0.2, 5.0, 1.5, 0.5, scaling=focal)),
     Settings(torch.tensor(0.1), Margins(attenuation=1.0)),
 ]
 OF_ONE_PROCESS = ("deepclusterv2", "byol", "simsiam")
 """Losses that take the mean over the rows of one process, whatever the others have."""
-KEYS_WITHOUT_GRADIENT = ("mocov3", "mocov3 hard", "generalized")
+KEYS_WITHOUT_GRADIENT = ("mocov3", "mocov3 hard", "mocov3 gaussian", "generalized")
 
 
 def everything_of_one_rank(rank, shares, device="cpu"):
@@ -38,18 +39,29 @@ def everything_of_one_rank(rank, shares, device="cpu"):
     numbers = torch.arange(ROWS, device=device)[mine]
     more = {"ids": numbers, "assignments": numbers % 9, "others": vectors(9, 2, OUT).to(device)}
     found = {}
-    for case in CASES:
-        settings = replace(case, tile_size=2, **more)
-        for form, calls in FORMS.items():
-            for name, loss in calls.items():
-                if name not in OF_ONE_PROCESS:
-                    found[form, name, str(case)] = _numbers(name, loss, first, second, settings)
+    for form, calls in FORMS.items():
+        for name, loss in calls.items():
+            if name in OF_ONE_PROCESS:
+                continue
+            for number, case in enumerate(CASES):
+                settings = replace(case, tile_size=2, **more)
+                found[form, name, number] = _numbers(name, loss, first, second, settings)
+            settings = Settings(margins=_of_rows(name, mine), tile_size=2, **more)
+            found[form, name, "by row"] = _numbers(name, loss, first, second, settings)
     found["aligned"] = [aligned_temperature(first, second, 0.2, 0.8, 0.3).item()]
     indexes = torch.arange(ROWS, device=device)[mine] % 5
     found["aligned by indexes"] = [
         aligned_temperature_by_indexes(first, indexes, 0.2, 0.8, 0.3).item()
     ]
     return found, distance_polarization_with_count(first, 0.3, 0.5)[1].item()
+
+
+def _of_rows(name, mine):
+    """Return margins by row of which a rank has those of its own rows, view after view."""
+    rows = torch.arange(ROWS)[mine]
+    if name in OF_BOTH_VIEWS:
+        rows = torch.cat([rows, rows + ROWS])
+    return of_rows(every_effect(name, ROWS), rows)
 
 
 def _numbers(name, loss, first, second, settings):

@@ -22,7 +22,7 @@ ALL_MARGINS = [
         ("I", "superellipse", "cosine"),
     )
 ]
-SOME_MARGINS = ALL_MARGINS[::7]
+SOME_MARGINS = [Margins(), *ALL_MARGINS[::7]]
 """A seventh of them, with every value and most pairs of values."""
 
 
@@ -41,19 +41,30 @@ OWN_MARGINS = [
 """With a function of one's own, and with negative angular margins."""
 
 
-def margins_by_row(rows):
-    """Return margins of which each row has its own."""
+WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
+OF_BOTH_VIEWS = ("simclr", "simclr gaussian", "debiased", "hard", "module")
+"""Losses whose rows are those of both batches."""
+
+
+def margins_by_row(name, pairs):
+    """Return margins that a loss of so many pairs takes, of which each row has its own."""
+    rows = 2 * pairs if name in OF_BOTH_VIEWS else pairs
     angular = torch.linspace(-math.pi / 2, math.pi, rows, dtype=torch.float64)
     subtractive = torch.linspace(0.0, 0.5, rows)
     scale = torch.linspace(0.5, 20.0, rows, dtype=torch.float64).flip(0)
+    attenuation = 0.0 if name in WITHOUT_NEGATIVES else 0.25
     return [
         Margins(angular=angular),
-        Margins(0.4, subtractive, scale, 0.7, 0.25),
-        Margins(angular, subtractive, scale, 1.5, scaling=focal, beyond_pi="monotone"),
+        Margins(0.4, subtractive, scale, 0.7, attenuation),
+        Margins(angular, subtractive, scale, 1.5, attenuation, beyond_pi="monotone", scaling=focal),
     ]
 
 
-WITHOUT_NEGATIVES = ("byol", "simsiam", "polarization")
+def every_effect(name, pairs):
+    """Return margins with everything that a loss of so many pairs takes, each row its own."""
+    return margins_by_row(name, pairs)[-1]
+
+
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 
@@ -67,6 +78,8 @@ class Settings:
     negatives_weight: float = 0.5
     tau_plus: float = 0.1
     beta: float = 1.0
+    mean: float = 0.3
+    width: float = 0.4
     band: tuple[float, float] = (0.1, 0.9)
     ids: Tensor | None = None  # (N,) of samples; by default their numbers
     assignments: Tensor | None = None  # (N,) to prototypes, -1 for none; in pairs they are classes
@@ -93,6 +106,10 @@ def _spec(s, **more):
 
 def _hard(s):
     return _spec(s, tau_plus=s.tau_plus, beta=s.beta)
+
+
+def _gaussian(s):
+    return {"mean": s.mean, "width": s.width}
 
 
 def _tiles(form, s):
@@ -128,6 +145,18 @@ PUBLIC = {
     ),
     "mocov2plus hard": lambda a, b, s: losses.mocov2plus_margin_loss_func(
         a, b, _others(a, b, s).t(), s.temperature, s.margins, s.tau_plus, s.beta
+    ),
+    "mocov3 gaussian": lambda a, b, s: losses.mocov3_margin_loss_func(
+        a, b, s.temperature, s.margins, **_gaussian(s)
+    ),
+    "nnclr gaussian": lambda a, b, s: losses.nnclr_margin_loss_func(
+        b, a, s.temperature, s.margins, s.tau_plus, **_gaussian(s)
+    ),
+    "simclr gaussian": lambda a, b, s: losses.simclr_margin_loss_func(
+        *_views(a, b, s), s.temperature, s.margins, **_gaussian(s)
+    ),
+    "mocov2plus gaussian": lambda a, b, s: losses.mocov2plus_margin_loss_func(
+        a, b, _others(a, b, s).t(), s.temperature, s.margins, **_gaussian(s)
     ),
     "deepclusterv2": lambda a, b, s: losses.deepclusterv2_margin_loss_func(
         a, _others(a, b, s), _assignments(a, s), s.temperature, s.margins
@@ -180,6 +209,14 @@ def _by_form(form):
         "mocov3 hard": lambda a, b, s: query_key(a, b, s, _hard(s)) * 2 * float(s.temperature),
         "nnclr hard": lambda a, b, s: query_key(b, a, s, _hard(s), with_gradient=True),
         "mocov2plus hard": lambda a, b, s: queue(a, b, s, _hard(s)),
+        "mocov3 gaussian": lambda a, b, s: (
+            query_key(a, b, s, _spec(s, **_gaussian(s))) * 2 * float(s.temperature)
+        ),
+        "nnclr gaussian": lambda a, b, s: query_key(
+            b, a, s, _spec(s, tau_plus=s.tau_plus, **_gaussian(s)), with_gradient=True
+        ),
+        "simclr gaussian": lambda a, b, s: views(a, b, s, _spec(s, **_gaussian(s))),
+        "mocov2plus gaussian": lambda a, b, s: queue(a, b, s, _spec(s, **_gaussian(s))),
         "deepclusterv2": prototypes,
         "module": lambda a, b, s: views(a, b, s, _spec(s)),
         "byol": lambda a, b, s: 2 + 2 * form.positives_only(a, b, s.margins),

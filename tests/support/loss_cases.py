@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
-from loss_calls import PLAIN, PUBLIC, TILED, Settings, assert_same, takes
+from loss_calls import (
+    OF_BOTH_VIEWS,
+    PLAIN,
+    PUBLIC,
+    TILED,
+    Settings,
+    assert_same,
+    focal,
+    takes,
+)
 
 from solo_margins.losses import Margins
 
@@ -28,13 +37,14 @@ class Case:
     values: str
     seed: int
     settings: Settings
+    by_row: bool = False  # whether each row has margins of its own
 
 
 def _margins(with_attenuation=True):
     positive = st.floats(1e-6, 1e6)
     return st.builds(
         Margins,
-        angular=st.one_of(st.just(0.0), st.floats(0.0, math.pi)),
+        angular=st.one_of(st.just(0.0), st.floats(-math.pi / 2, math.pi)),
         subtractive=st.one_of(st.just(0.0), st.floats(0.0, 1e4)),
         positive_scale=st.one_of(st.just(1.0), positive),
         curvature=st.one_of(st.just(math.inf), positive),
@@ -44,6 +54,18 @@ def _margins(with_attenuation=True):
         attenuation_type=st.sampled_from(("I", "II")),
         curve=st.sampled_from(("power", "root", "superellipse")),
         beyond_pi=st.sampled_from(("cosine", "monotone")),
+        scaling=st.sampled_from((None, None, focal)),
+    )
+
+
+def _by_row(margins, rows):
+    """Return margins of which each row has its own."""
+    share = torch.linspace(0.1, 1.0, rows)
+    return replace(
+        margins,
+        angular=margins.angular * share,
+        subtractive=margins.subtractive * share,
+        positive_scale=margins.positive_scale * share,
     )
 
 
@@ -66,6 +88,7 @@ def cases(draw):
         dtype=draw(st.sampled_from(DTYPES)),
         values=draw(st.sampled_from(VALUES)),
         seed=draw(st.integers(0, 2**31)),
+        by_row=draw(st.booleans()),
         settings=Settings(
             temperature=draw(_temperatures()),
             margins=draw(_margins(with_attenuation=takes(loss, Margins(attenuation=1.0)))),
@@ -73,6 +96,8 @@ def cases(draw):
             negatives_weight=draw(st.one_of(st.just(0.0), st.floats(0.0, 1.0))),
             tau_plus=draw(st.one_of(st.just(0.0), st.floats(0.0, 0.9))),
             beta=draw(st.one_of(st.just(0.0), st.floats(0.0, 3.0))),
+            mean=draw(st.floats(-1.0, 1.0)),
+            width=10.0 ** draw(st.floats(-3.0, 3.0)),
             band=(lower, draw(st.floats(lower + 0.01, 0.99))),
         ),
     )
@@ -103,8 +128,13 @@ def _vectors(case, rows, salt):
 def _inputs(case):
     """Return two batches and the settings of a case."""
     generator = torch.Generator().manual_seed(case.seed % 2**31)
+    margins = case.settings.margins
+    if case.by_row:
+        rows = 2 * case.rows if case.loss in OF_BOTH_VIEWS else case.rows
+        margins = _by_row(margins, rows)
     settings = replace(
         case.settings,
+        margins=margins,
         assignments=torch.randint(-1, case.others, (case.rows,), generator=generator),
         others=_vectors(case, case.others, 2),
     )
@@ -137,7 +167,8 @@ def check(case):
     received = _value_and_gradients(call, first, second, settings)
     value = received[0]
     # Scale, curvature and attenuation change gradients alone.
-    quiet = replace(settings.margins, positive_scale=1.0, curvature=math.inf, attenuation=0.0)
+    effects = {"curvature": math.inf, "attenuation": 0.0, "scaling": None}
+    quiet = replace(settings.margins, positive_scale=1.0, **effects)
     with torch.no_grad():
         assert torch.equal(call(first, second, replace(settings, margins=quiet)), value)
         again = TILED[case.loss](first, second, settings)

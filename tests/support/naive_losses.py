@@ -108,35 +108,61 @@ def naive_contrastive(
     return (negatives_weight - 1) * positive - negatives_weight * F.logsigmoid(positive - negative)
 
 
-def naive_query_key(query, key, temperature, margins, negatives_weight=1.0, rows=None, **corrected):
-    """The mean over all rows, or over the first so many of them."""
+def of_rows(margins, chosen):
+    """Return the margins of some rows, where each row has its own."""
+    names = ("angular", "subtractive", "positive_scale")
+    values = {name: getattr(margins, name) for name in names}
+    tensors = {name: v[chosen] for name, v in values.items() if isinstance(v, torch.Tensor)}
+    return replace(margins, **tensors)
+
+
+def naive_query_key(query, key, s, negatives_weight=1.0, **corrected):
     is_positive = torch.eye(len(query), dtype=torch.bool)
     losses = naive_contrastive(
-        query, key, is_positive, ~is_positive, temperature, margins, negatives_weight, **corrected
+        query,
+        key,
+        is_positive,
+        ~is_positive,
+        s.temperature,
+        s.margins,
+        negatives_weight,
+        **corrected,
     )
-    return losses[:rows].mean()
+    return losses.mean()
 
 
-def naive_queue(query, key, queue, temperature, margins, **corrected):
+def naive_queue(query, key, s, **corrected):
+    queue = torch.cat([query, key]).detach() if s.others is None else s.others
     is_positive = torch.eye(len(query), len(query) + len(queue), dtype=torch.bool)
     is_negative = torch.zeros_like(is_positive)
     is_negative[:, len(query) :] = True
     columns = torch.cat([key, queue]).detach()
     return naive_contrastive(
-        query, columns, is_positive, is_negative, temperature, margins, **corrected
+        query, columns, is_positive, is_negative, s.temperature, s.margins, **corrected
     ).mean()
 
 
-def naive_same_id(z, indexes, temperature, margins, **corrected):
-    same = indexes.unsqueeze(0) == indexes.unsqueeze(1)
+def naive_same_id(z, ids, s, **corrected):
+    same = ids.unsqueeze(0) == ids.unsqueeze(1)
     is_positive = same & ~torch.eye(len(z), dtype=torch.bool)
     has = is_positive.any(dim=1)
-    names = ("angular", "subtractive", "positive_scale")
-    values = {name: getattr(margins, name) for name in names}
-    tensors = {name: v[has] for name, v in values.items() if isinstance(v, torch.Tensor)}
-    margins = replace(margins, **tensors)
+    margins = of_rows(s.margins, has)
     return naive_contrastive(
-        z[has], z, is_positive[has], ~same[has], temperature, margins, **corrected
+        z[has], z, is_positive[has], ~same[has], s.temperature, margins, **corrected
+    ).mean()
+
+
+def naive_views(a, b, s, **corrected):
+    ids = torch.arange(len(a)) if s.ids is None else s.ids
+    return naive_same_id(torch.cat([a, b]), ids.repeat(2), s, **corrected)
+
+
+def naive_prototypes(z, centres, s):
+    has = s.assignments >= 0
+    is_positive = s.assignments[has].unsqueeze(1) == torch.arange(len(centres))
+    margins = of_rows(s.margins, has)
+    return naive_contrastive(
+        z[has], centres, is_positive, ~is_positive, s.temperature, margins
     ).mean()
 
 
@@ -153,3 +179,36 @@ def naive_polarization(z, lower, upper):
     inside = ((distance - lower) * (distance - upper)).clamp(max=0).abs()
     others = ~torch.eye(len(z), dtype=torch.bool)
     return inside[others].mean()
+
+
+def hard(s):
+    return {"tau_plus": s.tau_plus, "hardness": s.beta}
+
+
+def gaussian(s, tau_plus=0.0):
+    return {"tau_plus": tau_plus, "gaussian": (s.mean, s.width)}
+
+
+NAIVE = {
+    "mocov3": lambda a, b, s: 2 * s.temperature * naive_query_key(a, b, s),
+    "nnclr": lambda a, b, s: naive_query_key(b, a, s),
+    "generalized": lambda a, b, s: naive_query_key(a, b, s, s.negatives_weight),
+    "simclr": naive_views,
+    "classes": lambda a, b, s: naive_same_id(a, s.assignments // 2, s),
+    "debiased": lambda a, b, s: naive_views(a, b, s, tau_plus=s.tau_plus),
+    "hard": lambda a, b, s: naive_views(a, b, s, **hard(s)),
+    "mocov2plus": naive_queue,
+    "mocov3 hard": lambda a, b, s: 2 * s.temperature * naive_query_key(a, b, s, **hard(s)),
+    "nnclr hard": lambda a, b, s: naive_query_key(b, a, s, **hard(s)),
+    "mocov2plus hard": lambda a, b, s: naive_queue(a, b, s, **hard(s)),
+    "mocov3 gaussian": lambda a, b, s: 2 * s.temperature * naive_query_key(a, b, s, **gaussian(s)),
+    "nnclr gaussian": lambda a, b, s: naive_query_key(b, a, s, **gaussian(s, s.tau_plus)),
+    "simclr gaussian": lambda a, b, s: naive_views(a, b, s, **gaussian(s)),
+    "mocov2plus gaussian": lambda a, b, s: naive_queue(a, b, s, **gaussian(s)),
+    "deepclusterv2": lambda a, b, s: naive_prototypes(a, s.others, s),
+    "module": lambda a, b, s: naive_views(a, b, replace(s, ids=None)),
+    "byol": lambda a, b, s: naive_positives_only(a, b, s.margins),
+    "simsiam": lambda a, b, s: naive_positives_only(a, b, s.margins) / 2 - 1,
+    "polarization": lambda a, b, s: naive_polarization(torch.cat([a, b]), *s.band),
+}
+"""The calls of ``loss_calls``, by these formulas."""
