@@ -51,7 +51,14 @@ METHODS = {
 
 # Modules of ours that become one file: the plain form of the losses, and the base class.
 OF_MARGINS = ("checks", "margins", "gather", "plain", "alignment", "polarization")
-OF_BASE = ("config", "methods.settings", "methods.queues", "methods.parts", "methods.base")
+OF_BASE = (
+    "config",
+    "scalings",
+    "methods.settings",
+    "methods.queues",
+    "methods.parts",
+    "methods.base",
+)
 
 MARGINS_DOCSTRING = '''"""Losses with margins: settings, checks, and what all of them compute.
 

@@ -150,6 +150,17 @@ def complaint_about(name: str) -> str | None:
     return f"backbone.name={name}: timm {timm.__version__} has no model {model!r}{hint}"
 
 
+def drop_null_kwargs(cfg: DictConfig) -> None:
+    """Delete null settings in ``backbone.kwargs``, which solo-learn would hand to the backbone.
+
+    A composed configuration cannot leave out what another backbone has set: it says null.
+    """
+    kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
+    for name in list(kwargs):
+        if kwargs[name] is None:
+            del kwargs[name]
+
+
 def backbone_constructor(name: str) -> Callable[..., nn.Module]:
     """Return what builds a backbone, or raise ``ValueError`` if there is none of that name."""
     from solo.methods.base import BaseMethod

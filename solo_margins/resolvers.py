@@ -34,7 +34,7 @@ def install() -> None:
         "probe": probe_setting,
         "small_images_format": small_images_format,
         "data_workers": data_workers,
-        "first": lambda one, other: other if one is None else one,
+        "first": first,
     }
     for name, resolver in resolvers.items():
         _register(f"solo_margins.{name}", resolver)
@@ -66,6 +66,11 @@ def running_program() -> Any:
     from hydra.core.hydra_config import HydraConfig
 
     return HydraConfig.get() if HydraConfig.initialized() else None
+
+
+def first(one: Any, other: Any) -> Any:
+    """Return the first of two values that is not null."""
+    return other if one is None else one
 
 
 def small_images_format() -> str:

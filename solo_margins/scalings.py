@@ -27,7 +27,7 @@ from hydra.utils import get_method, instantiate
 from solo_margins.config import unknown_setting
 from solo_margins.losses.margins import Margins, Scaling
 
-PLACE = "method_kwargs.margins.scaling"
+SETTING = "method_kwargs.margins.scaling"
 
 # Names to functions.
 SCALINGS: dict[str, Scaling] = {}
@@ -49,12 +49,11 @@ def scaling(name: str) -> Callable[[Scaling], Scaling]:
     return add
 
 
-def read_scaling(written: Any, place: str = PLACE) -> Scaling | None:
+def read_scaling(written: Any) -> Scaling | None:
     """Return the function that a configuration names, None where it names none.
 
     Args:
         written: a name, a mapping with ``_target_``, or None.
-        place: how an error names the setting.
 
     Raises:
         ValueError: there is no such function, or it cannot be called with angles and probabilities.
@@ -62,22 +61,22 @@ def read_scaling(written: Any, place: str = PLACE) -> Scaling | None:
     if written is None:
         return None
     if isinstance(written, Mapping):
-        function = _by_target(written, place)
+        function = _by_target(written)
     elif written in SCALINGS:
         function = SCALINGS[written]
     else:
         known = ", ".join(SCALINGS) or "none so far"
         raise ValueError(
-            f"{place} must be a registered name ({known}) or a mapping with _target_, "
+            f"{SETTING} must be a registered name ({known}) or a mapping with _target_, "
             f"got {written!r}"
         )
-    _try(function, written, place)
+    _try(function, written)
     return function
 
 
-def _by_target(written: Mapping[str, Any], place: str) -> Scaling:
+def _by_target(written: Mapping[str, Any]) -> Scaling:
     if "_target_" not in written:
-        raise ValueError(unknown_setting(place, next(iter(written), ""), ["_target_"]))
+        raise ValueError(unknown_setting(SETTING, next(iter(written), ""), ["_target_"]))
     try:
         target = get_method(written["_target_"])
         if inspect.isclass(target):
@@ -85,10 +84,10 @@ def _by_target(written: Mapping[str, Any], place: str) -> Scaling:
         return instantiate(written, _partial_=True)
     except (HydraException, ImportError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{place}._target_={written['_target_']}: {reason}") from error
+        raise ValueError(f"{SETTING}._target_={written['_target_']}: {reason}") from error
 
 
-def _try(function: Scaling, written: Any, place: str) -> None:
+def _try(function: Scaling, written: Any) -> None:
     """Raise ``ValueError`` unless a function weights two positives."""
     angles, q = torch.tensor([0.0, math.pi / 2]), torch.tensor([0.5, 0.25])
     try:
@@ -96,5 +95,5 @@ def _try(function: Scaling, written: Any, place: str) -> None:
     # Whatever it raises, it is no scaling.
     except Exception as error:
         raise ValueError(
-            f"{place}={written} cannot be called with (angle, q): {type(error).__name__}: {error}"
+            f"{SETTING}={written} cannot be called with (angle, q): {type(error).__name__}: {error}"
         ) from error

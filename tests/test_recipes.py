@@ -18,6 +18,7 @@ import solo_margins  # noqa: F401  (makes its configurations known)
 from solo_margins.cli import sentence_of
 from solo_margins.config import read
 from solo_margins.losses import Margins
+from solo_margins.method_names import ALIASES
 from solo_margins.methods.run_check import announce_variant, settle_variant
 from solo_margins.recipes import RECIPES, is_from_paper, recipe_value
 
@@ -198,6 +199,16 @@ def test_a_run_says_which_values_it_has_and_whose(method, settings, said, capsys
     assert len(lines) == (said is not None)
     for word in said or ():
         assert word.removeprefix("m=") in lines[0]
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_another_name_composes_the_same_configuration(alias):
+    settings = ["data=cifar10", "data.train_path=/images", "variant=baseline"]
+    cfg = compose(f"{alias}.yaml", overrides=settings)
+    assert cfg == compose(f"{ALIASES[alias]}.yaml", overrides=settings)
+    named = compose(f"{ALIASES[alias]}.yaml", overrides=["data=cifar10", f"method={alias}"])
+    margins = named.method_kwargs.margins
+    assert margins.curvature == recipe_value(alias, "cifar10", "curv", "margins.curvature")
 
 
 def test_no_cell_of_the_paper_is_missing():

@@ -12,6 +12,7 @@ from solo.methods.base import BaseMethod
 import solo_margins
 from solo_margins import registry
 from solo_margins.backbones import BACKBONES
+from solo_margins.method_names import ALIASES
 from solo_margins.versions import form, host_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,6 +63,15 @@ def test_registration_adds_all_of_our_methods(answer, code):
     )
     assert set(registry.METHOD_NAMES) & set(found) == AVAILABLE
     assert {"simclr", "byol", "mocov3"} <= set(found)
+
+
+def test_other_names_are_the_same_methods():
+    aliases = {alias for alias, name in ALIASES.items() if name in AVAILABLE}
+    assert aliases == ALIASES.keys() & METHODS.keys()
+    assert "byol_margin" in aliases
+    for alias in aliases:
+        assert METHODS[alias] is METHODS[ALIASES[alias]]
+        assert registry.method_class(alias) is METHODS[alias]
 
 
 def test_the_tables_hold_classes_and_constructors():

@@ -114,7 +114,11 @@ def _margins(cfg: Any) -> Margins:
             from solo_margins.scalings import read_scaling
         except ModuleNotFoundError as missing:
             raise ValueError(f"{SCALING} needs {missing.name}, which is not installed") from None
-        given["scaling"] = read_scaling(given["scaling"], SCALING)
+        try:
+            given["scaling"] = read_scaling(given["scaling"])
+        except ValueError as reason:
+            # It has a shorter name here.
+            raise ValueError(str(reason).removeprefix("method_kwargs.")) from None
     return built("margins", given, Margins)
 
 

@@ -13,7 +13,6 @@ from solo_margins.config import setting, write
 from solo_margins.losses.alignment import aligned_temperature, aligned_temperature_by_indexes
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
-from solo_margins.method_names import canonical_name
 from solo_margins.methods.corrected import CorrectedMethod, CorrectedMomentumMethod
 from solo_margins.methods.parts import encode_in_parts, require_equal_parts
 from solo_margins.methods.queues import neighbours_then_enqueue
@@ -37,11 +36,12 @@ class MarginMethod(CorrectedMethod):
 
     Extra cfg settings, all optional:
         method_kwargs:
-            margins (dict): fields of :class:`solo_margins.losses.Margins`.
+            margins (dict): fields of :class:`solo_margins.losses.Margins`; ``scaling`` is a name or
+                has a ``_target_``, see :mod:`solo_margins.scalings`.
             schedules (dict): a field of ``margins``, ``temperature`` or ``polarization_weight``,
-                to its ``kind`` (constant, linear, cosine, cycle), ``from``, ``to`` and ``epochs``;
-                see :class:`solo_margins.methods.settings.Schedule`. A ``temperature`` can have
-                the kind alignment with ``factor`` and ``reference``; see
+                to its ``kind`` (constant, linear, cosine, log, cycle), ``from``, ``to`` and
+                ``epochs``; see :class:`solo_margins.methods.settings.Schedule`. A ``temperature``
+                can have the kind alignment with ``factor`` and ``reference``; see
                 :class:`solo_margins.methods.settings.Alignment`.
             polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
                 regulariser on the projections of every view that the student sees.
@@ -90,23 +90,20 @@ class MarginMethod(CorrectedMethod):
         This is the only place that reads them: the constructor calls it once.
 
         Raises:
-            ValueError: a setting in ``method_kwargs`` is unknown or out of range.
+            ValueError: a setting in ``method_kwargs`` or ``momentum`` is unknown or out of range.
         """
-        cfg.method = canonical_name(cfg.method)
+        # The defaults of solo-learn's method; the constructor of its BaseMethod sets them again.
+        cls.add_and_assert_specific_cfg(cfg)
         # solo-learn writes args.json as it is, with references in place of values.
         OmegaConf.resolve(cfg)
-        # A composed configuration cannot leave out what another backbone has set: it says null.
-        for name, value in list(setting(cfg, "backbone.kwargs", {}).items()):
-            if value is None:
-                del cfg.backbone.kwargs[name]
         take_short_margins(cfg)
         cfg.pop("margins", None)
         known = (*SHARED_SETTINGS, *cls.own_settings)
         settings = MarginSettings.read(cfg, known, cls.has_negatives)
+        settings.refuse_idle_settings(cls.margins_by_row)
         for name in cls.margins_by_row:
-            if name in settings.schedules or getattr(settings.margins, name) != getattr(
-                Margins, name
-            ):
+            is_set = getattr(settings.margins, name) != getattr(Margins, name)
+            if is_set or name in settings.schedules:
                 raise ValueError(
                     f"method_kwargs.margins.{name} and method_kwargs.schedules.{name} have no "
                     f"effect: method={cfg.method} computes {name} for every row"

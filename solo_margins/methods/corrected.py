@@ -15,13 +15,14 @@ from solo.methods.base import BaseMethod, BaseMomentumMethod
 from solo.utils.momentum import MomentumUpdater
 from torch import Tensor, nn
 
-from solo_margins.backbones import add_timm_backbone
+from solo_margins.backbones import add_timm_backbone, drop_null_kwargs
 from solo_margins.cli import show_warnings
 from solo_margins.config import read, setting, write
 from solo_margins.devices import keep_contiguous
 from solo_margins.learning_rates import optimizer_and_schedule
 from solo_margins.lens.settings import LensSettings
 from solo_margins.losses.checks import UP_TO_ONE, require_flag, require_number
+from solo_margins.method_names import canonical_name
 from solo_margins.methods.online_knn import OnlineKNN
 from solo_margins.methods.run_check import MarginRunCheck
 from solo_margins.methods.settings import setting_errors
@@ -51,6 +52,8 @@ class CorrectedMethod(BaseMethod):
     """solo-learn's base class of a method, as margin methods need it."""
 
     def __init__(self, cfg: DictConfig) -> None:
+        cfg.method = canonical_name(cfg.method)
+        drop_null_kwargs(cfg)
         with setting_errors():
             # solo-learn asserts that the backbone is in its table.
             add_timm_backbone(str(cfg.backbone.name))

@@ -25,8 +25,8 @@ class MoCoV2PlusMargin(MarginMomentumMethod, MoCoV2Plus):
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
         method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased or hard), ``tau_plus`` and ``beta``; see
-                :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
+            negatives (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
+                see :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
             proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
                 false, as in solo-learn.
             proj_output_dim, proj_hidden_dim, temperature, queue_size: as for MoCo v2+.

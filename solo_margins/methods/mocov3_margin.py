@@ -31,8 +31,8 @@ class MoCoV3Margin(OneDirection, MoCoV3):
 
     Extra cfg settings, besides those of :class:`OneDirection`:
         method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased or hard), ``tau_plus`` and ``beta``; see
-                :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
+            negatives (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
+                see :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
             scale_by_temperature (bool): multiply the loss by 2τ, as [0] and solo-learn do.
                 Defaults to true.
             freeze_patch_embedding (bool): leave a ViT's random patch projection as it is, which

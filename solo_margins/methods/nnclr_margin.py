@@ -24,8 +24,8 @@ class NNCLRMargin(MarginMethod, NNCLR):
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
         method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased or hard), ``tau_plus`` and ``beta``; see
-                :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
+            negatives (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
+                see :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
             proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature, queue_size: as for
                 NNCLR.
     """

@@ -17,23 +17,21 @@ from solo_margins.losses.checks import (
     NON_NEGATIVE,
     POSITIVE,
     UP_TO_ONE,
-    Range,
     require_band,
     require_choice,
     require_count,
     require_flag,
     require_number,
 )
+from solo_margins.losses.margins import COSINE, RANGES, Margins
 from solo_margins.losses.margins import FIELDS as NUMBERS_OF_MARGINS
-from solo_margins.losses.margins import RANGES, Margins
 from solo_margins.scalings import read_scaling
 
 PLACE = "method_kwargs.schedules"
-KEYS = ("kind", "from", "to", "epochs")
+KEYS = ("from", "to", "epochs")
 KINDS = ("constant", "linear", "cosine", "cycle", "log")
 # A temperature can also follow the positives.
-ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("kind", "factor", "reference")
-COSINE = Range("a number in [-1, 1]", low=-1.0, high=1.0)
+ALIGNMENT, ALIGNMENT_KEYS = "alignment", ("factor", "reference")
 # Settings that are true or false, with their defaults.
 FLAGS = {
     "symmetric": True,
@@ -116,7 +114,7 @@ class Schedule:
 
     def settings(self) -> dict[str, Any]:
         """Return the schedule as a configuration holds it."""
-        return dict(zip(KEYS, (self.kind, self.start, self.end, self.epochs), strict=True))
+        return {"kind": self.kind, "from": self.start, "to": self.end, "epochs": self.epochs}
 
     def at(
         self, epochs: float, run_length: float = math.inf, steps_per_epoch: float = 1.0
@@ -188,33 +186,55 @@ def read_schedules(
         ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
     """
     schedules: dict[str, Schedule | Alignment] = {}
-    for field, entry in known_settings(PLACE, entries, FIELDS).items():
+    for field, given in known_settings(PLACE, entries, FIELDS).items():
         place = f"{PLACE}.{field}"
-        can_align = field == "temperature"
-        keys = (*KEYS, *ALIGNMENT_KEYS[1:]) if can_align else KEYS
-        entry = {k: v for k, v in known_settings(place, entry, keys).items() if v is not None}
+        kinds: tuple[str, ...] = KINDS
+        keys: tuple[str, ...] = ("kind", *KEYS)
+        if field == "temperature":
+            kinds = (*kinds, ALIGNMENT)
+            keys = (*keys, *ALIGNMENT_KEYS)
+        entry = dict(known_settings(place, given, keys))
+        for name in list(entry):
+            if entry[name] is None:
+                del entry[name]
         if not entry:
             continue
         if field not in values:
             raise ValueError(f"{place} has no effect: a method without negatives has no {field}")
-        kinds = (*KINDS, ALIGNMENT) if can_align else KINDS
         kind = require_choice(f"{place}.kind", entry.pop("kind", "linear"), kinds)
-        is_aligned = kind == ALIGNMENT
-        known_settings(f"{place} with kind={kind}", entry, ALIGNMENT_KEYS if is_aligned else KEYS)
-        if is_aligned:
-            numbers = {k: require_number(f"{place}.{k}", v, UP_TO_ONE) for k, v in entry.items()}
-            schedules[field] = Alignment(values[field], **numbers)
-            continue
-        end = require_number(f"{place}.to", entry.get("to", values[field]), FIELDS[field])
-        default = end if kind == "constant" else NO_EFFECT.get(field, values[field])
-        start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
-        allowed = POSITIVE if kind == "cycle" else NON_NEGATIVE
-        epochs = entry.get("epochs", max_epochs)
-        if epochs is not None:
-            epochs = require_number(f"{place}.epochs", epochs, allowed)
-        is_inverted = field == "temperature" and kind == "log"
-        schedules[field] = Schedule(kind, start, end, epochs, is_inverted)
+        if kind == ALIGNMENT:
+            schedules[field] = _read_alignment(place, entry, values[field])
+        else:
+            schedules[field] = _read_ramp(place, field, kind, entry, values[field], max_epochs)
     return schedules
+
+
+def _read_alignment(place: str, entry: Mapping[str, Any], temperature: float) -> Alignment:
+    known_settings(f"{place} with kind={ALIGNMENT}", entry, ALIGNMENT_KEYS)
+    numbers = {}
+    for name, value in entry.items():
+        numbers[name] = require_number(f"{place}.{name}", value, UP_TO_ONE)
+    return Alignment(temperature, **numbers)
+
+
+def _read_ramp(
+    place: str,
+    field: str,
+    kind: str,
+    entry: Mapping[str, Any],
+    own_value: float,
+    max_epochs: float | None,
+) -> Schedule:
+    known_settings(f"{place} with kind={kind}", entry, KEYS)
+    end = require_number(f"{place}.to", entry.get("to", own_value), FIELDS[field])
+    default = end if kind == "constant" else NO_EFFECT.get(field, own_value)
+    start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
+    epochs = entry.get("epochs", max_epochs)
+    if epochs is not None:
+        allowed = POSITIVE if kind == "cycle" else NON_NEGATIVE
+        epochs = require_number(f"{place}.epochs", epochs, allowed)
+    is_inverted = field == "temperature" and kind == "log"
+    return Schedule(kind, start, end, epochs, is_inverted)
 
 
 @dataclass(frozen=True)
@@ -309,7 +329,7 @@ class MarginSettings:
             has_negatives: whether positives compete with negatives.
 
         Raises:
-            ValueError: a setting is unknown, out of range or without effect; the message names it.
+            ValueError: a setting is unknown or out of range; the message names it.
         """
         known_settings(
             f"method_kwargs of method={cfg.method}", setting(cfg, "method_kwargs"), known
@@ -324,7 +344,7 @@ class MarginSettings:
             key = f"method_kwargs.{name}"
             flags[name] = require_flag(key, setting(cfg, key, default))
 
-        values = {**asdict(margins), "polarization_weight": polarization.weight}
+        values = {**vars(margins), "polarization_weight": polarization.weight}
         temperature = None
         if has_negatives:
             key = "method_kwargs.temperature"
@@ -342,7 +362,7 @@ class MarginSettings:
                 f"method={cfg.method} has no negatives: leave out method_kwargs.margins.attenuation"
                 " and method_kwargs.schedules.attenuation"
             )
-        settings = cls(
+        return cls(
             margins=margins,
             scaling=scaling,
             polarization=polarization,
@@ -352,13 +372,14 @@ class MarginSettings:
             temperature=temperature,
             **flags,
         )
-        settings.refuse_idle_settings()
-        return settings
 
-    def refuse_idle_settings(self) -> None:
+    def refuse_idle_settings(self, by_row: Collection[str] = ()) -> None:
         """Raise ``ValueError`` for a setting of the user's that the others leave without effect.
 
         It would not change the run, but it would make it another experiment.
+
+        Args:
+            by_row: fields of the margins that the method computes for each row.
         """
         margins, polarization, negatives = self.margins, self.polarization, self.negatives
         if math.isinf(margins.curvature) and "curvature" not in self.schedules:
@@ -366,7 +387,7 @@ class MarginSettings:
         if margins.attenuation == 0.0 and "attenuation" not in self.schedules:
             reader = "attenuation above 0"
             _refuse_changed("margins", margins, ("attenuation_type",), reader)
-        if margins.angular == 0.0 and "angular" not in self.schedules:
+        if margins.angular == 0.0 and "angular" not in (*self.schedules, *by_row):
             _refuse_changed("margins", margins, ("beyond_pi",), "another angular than 0")
         if polarization.weight == 0.0 and "polarization_weight" not in self.schedules:
             reader = "weight above 0"
@@ -384,9 +405,17 @@ class MarginSettings:
 
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""
-        content = asdict(self)
+        content: dict[str, Any] = {
+            "margins": {name: getattr(self.margins, name) for name in NUMBERS_OF_MARGINS},
+            "polarization": asdict(self.polarization),
+            "negatives": asdict(self.negatives),
+            "schedules": {name: each.settings() for name, each in self.schedules.items()},
+            "simulated_ranks": self.simulated_ranks,
+            "temperature": self.temperature,
+        }
         content["margins"]["scaling"] = self.scaling
-        content["schedules"] = {name: each.settings() for name, each in self.schedules.items()}
+        for name in FLAGS:
+            content[name] = getattr(self, name)
         return content
 
     def with_values(self, values: Mapping[str, Any]) -> MarginSettings:

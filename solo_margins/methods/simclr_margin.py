@@ -1,4 +1,4 @@
-"""SimCLR with margins, and with debiased or hard negatives.
+"""SimCLR with margins, and with negatives weighted otherwise.
 
 References:
     - [0] A Simple Framework for Contrastive Learning of Visual Representations (SimCLR), 2020,
@@ -7,6 +7,8 @@ References:
       https://arxiv.org/abs/2306.11526
     - [2] Debiased Contrastive Learning, 2020, https://arxiv.org/abs/2007.00224
     - [3] Contrastive Learning with Hard Negative Samples, 2021, https://arxiv.org/abs/2010.04592
+    - [4] Understanding Contrastive Learning via Distributionally Robust Optimization (ADNCE), 2023,
+      https://arxiv.org/abs/2310.11048
 """
 
 from typing import Any
@@ -26,8 +28,9 @@ class SimCLRMargin(MarginMethod, SimCLR):
 
     Extra cfg settings, besides those of :class:`MarginMethod`:
         method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased [2] or hard [3]), ``tau_plus`` and
-                ``beta``. Defaults to standard.
+            negatives (dict): ``kind`` (standard, debiased [2], hard [3] or gaussian [4]) and what
+                that reads; see :class:`solo_margins.methods.settings.Negatives`. Defaults to
+                standard.
             proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
                 false, as in solo-learn.
             proj_last_batch_norm (bool): batch normalisation of the projector's output. Defaults to

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from solo.methods import METHODS, BaseMethod, LinearModel
 
-from solo_margins.backbones import backbone_constructor
+from solo_margins.backbones import backbone_constructor, drop_null_kwargs
 from solo_margins.checkpoints import find_checkpoint, read_settings
 from solo_margins.config import read, require, setting, write
 from solo_margins.data.dataset_paths import existing_folder, take_data_of_pretraining
@@ -164,11 +164,7 @@ def _complete(cfg: DictConfig, model: Any) -> None:
     # What of them a method has is in method_kwargs, momentum and optimizer now.
     for group in ("heads", "teacher", "base_optimizer", "margins"):
         cfg.pop(group, None)
-    # A recipe that changes the backbone cannot delete what a data set's recipe has set for its own;
-    # solo-learn hands every key on, and another backbone refuses it.
-    kwargs = setting(cfg, "backbone.kwargs", {})
-    for name in [name for name in kwargs if kwargs[name] is None]:
-        del kwargs[name]
+    drop_null_kwargs(cfg)
     _drop_settings_of_other_optimizers(cfg)
     _warn_about_long_warmup(cfg)
 

@@ -42,9 +42,8 @@ def pretrain(cfg: DictConfig) -> Run:
 
 def _completed(cfg: DictConfig) -> DictConfig:
     """Return a checked configuration as solo-learn and the method complete it."""
-    method = method_class(cfg.method)
-    cfg = method.add_and_assert_specific_cfg(parsed_pretraining(cfg))
-    method.read_settings(cfg)
+    cfg = parsed_pretraining(cfg)
+    method_class(cfg.method).read_settings(cfg)
     return cfg
 
 

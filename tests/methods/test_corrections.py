@@ -8,15 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hydra.errors import CompactHydraException
-from method_parents import PARENTS, needs
+from method_parents import needs
 from solo.methods import METHODS
 from solo.methods.base import BaseMethod
 from solo.utils.momentum import MomentumUpdater
 from torch import nn
 
 from solo_margins.methods.corrected import TeacherUpdater
-
-MOMENTUM_METHODS = [name for name in PARENTS if name in ("mocov3_margin", "byol_curv")]
 
 
 class Watch(pl.Callback):
@@ -69,13 +67,14 @@ def test_few_classes_are_validated_by_classifiers_and_neighbours(config, loaders
 
 
 @pytest.mark.parametrize("step", ["_base_shared_step", "_shared_step_momentum"])
-def test_unlabelled_images_neither_teach_nor_count(config, step):
-    method = METHODS["byol_curv"](config("byol_curv", "momentum.classifier=true"))
+def test_unlabelled_images_neither_teach_nor_count(config, device, step):
+    method = METHODS["byol_curv"](config("byol_curv", "momentum.classifier=true")).to(device)
     classifier = {
         "_base_shared_step": method.classifier,
         "_shared_step_momentum": method.momentum_classifier,
     }[step]
-    images, targets = torch.randn(4, 3, 16, 16), torch.tensor([0, -1, 1, -1])
+    images = torch.randn(4, 3, 16, 16, device=device)
+    targets = torch.tensor([0, -1, 1, -1], device=device)
     out = getattr(method, step)(images, targets)
     logits = out["logits"]
     torch.testing.assert_close(out["loss"], F.cross_entropy(logits[::2], targets[::2]))
@@ -83,7 +82,7 @@ def test_unlabelled_images_neither_teach_nor_count(config, step):
     torch.testing.assert_close(out["acc1"].squeeze(), hits)
     assert out["acc5"].item() == pytest.approx(100)
 
-    nothing = getattr(method, step)(images, torch.full((4,), -1))
+    nothing = getattr(method, step)(images, torch.full_like(targets, -1))
     assert nothing["acc1"].item() == nothing["loss"].item() == 0
     method.zero_grad()
     nothing["loss"].backward()
@@ -178,22 +177,9 @@ def test_rates_that_are_not_scheduled_are_plain_data(config, loaders, trainer, t
 # Teachers
 
 
-@pytest.mark.parametrize("name", ["mocov3_margin", "byol_curv"])
-def test_tau_goes_on_where_a_resumed_run_was(config, loaders, trainer, tmp_path, name):
-    cfg = config(name, "max_epochs=2", "momentum.base_tau=0.9")
-    settings = {"limit_train_batches": 2, "limit_val_batches": 0}
-    whole, resumed = Watch(tmp_path), Watch()
-    trainer(cfg, [whole], **settings).fit(METHODS[name](cfg), loaders(cfg)[0])
-    checkpoint = tmp_path / "0.ckpt"
-    again = trainer(cfg, [resumed], **settings)
-    again.fit(METHODS[name](cfg), loaders(cfg)[0], ckpt_path=checkpoint)
-    assert len(set(whole.taus)) == 4
-    assert resumed.taus == pytest.approx(whole.taus[2:])
-
-
-def test_a_teacher_moves_as_solo_learns():
+def test_a_teacher_moves_as_solo_learns(device):
     torch.manual_seed(0)
-    student, teacher = nn.Linear(5, 4), nn.Linear(5, 4)
+    student, teacher = nn.Linear(5, 4, device=device), nn.Linear(5, 4, device=device)
     other = copy.deepcopy(teacher)
     parameters = list(teacher.parameters())
     ours, theirs = TeacherUpdater(0.9, 1.0), MomentumUpdater(0.9, 1.0)
@@ -275,21 +261,21 @@ def test_a_backbone_of_timm_is_added_when_it_is_used(config):
 
 @pytest.mark.repository
 @pytest.mark.parametrize("is_autocast", [True, False])
-def test_whitening_in_half_precision_is_that_of_full_precision(config, is_autocast):
+def test_whitening_in_half_precision_is_that_of_full_precision(config, device, is_autocast):
     """Features that bfloat16 holds exactly, as it does not hold their covariance."""
     settings = ["method_kwargs.whitening_size=8", "method_kwargs.proj_output_dim=2"]
-    method = METHODS["wmse_curv"](config("wmse_curv", *settings))
-    large = torch.arange(-8.0, 8.0)
-    small = torch.tensor([1.0, -1.0]).repeat(8) / 16
+    method = METHODS["wmse_curv"](config("wmse_curv", *settings)).to(device)
+    large = torch.arange(-8.0, 8.0, device=device)
+    small = torch.tensor([1.0, -1.0], device=device).repeat(8) / 16
     features = torch.stack([large, large + small], dim=1)
     half = features.bfloat16().requires_grad_()
     assert torch.equal(half.float(), features)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_autocast):
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=is_autocast):
         white = method.whitened_group(half)
     assert white.dtype == torch.float32
     assert torch.equal(white, method.whitened_group(features))
     covariance = torch.cov(white.T.detach().double())
-    torch.testing.assert_close(covariance, torch.eye(2).double(), rtol=0, atol=0.01)
+    torch.testing.assert_close(covariance.cpu(), torch.eye(2).double(), rtol=0, atol=0.01)
     white[:, 1].square().mean().backward()
     assert half.grad.isfinite().all()
     assert method.whitened_group(features.double()).dtype == torch.float64
@@ -325,16 +311,17 @@ def test_deepcluster_is_resumed_with_its_memory(config, loaders, trainer, tmp_pa
 # Runs
 
 
-def test_the_first_step_of_a_resumed_run_has_the_rate_of_its_place(
-    config, loaders, trainer, tmp_path
-):
-    cfg = config("mocov3_margin", "max_epochs=3", "optimizer.lr=0.01")
+@pytest.mark.parametrize("name", ["mocov3_margin", "byol_curv"])
+def test_a_resumed_run_goes_on_with_rates_and_tau(config, loaders, trainer, tmp_path, name):
+    cfg = config(name, "max_epochs=3", "optimizer.lr=0.01")
     settings = {"limit_train_batches": 2, "limit_val_batches": 0}
     whole, resumed = Watch(tmp_path), Watch()
-    trainer(cfg, [whole], **settings).fit(METHODS["mocov3_margin"](cfg), loaders(cfg)[0])
+    trainer(cfg, [whole], **settings).fit(METHODS[name](cfg), loaders(cfg)[0])
     again = trainer(cfg, [resumed], **settings)
-    again.fit(METHODS["mocov3_margin"](cfg), loaders(cfg)[0], ckpt_path=tmp_path / "1.ckpt")
+    again.fit(METHODS[name](cfg), loaders(cfg)[0], ckpt_path=tmp_path / "1.ckpt")
     assert resumed.rates == [pytest.approx(rates) for rates in whole.rates[-2:]]
+    assert len(set(whole.taus)) == 6
+    assert resumed.taus == pytest.approx(whole.taus[-2:])
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -11,8 +11,6 @@ from solo.methods import METHODS
 
 from solo_margins.losses import Margins
 
-SOME = ["method_kwargs.margins.positive_scale=5", "method_kwargs.margins.curvature=1.5"]
-
 
 def test_default_margins_train_the_hosts_own_method(train, largest_difference, any_method):
     settings = needs(any_method)
@@ -30,12 +28,6 @@ def test_default_margins_train_the_hosts_own_method(train, largest_difference, a
     for name, value in other.callback_metrics.items():
         logged = trainer.callback_metrics[name].item()
         assert logged == pytest.approx(value.item(), rel=1e-5, abs=1e-9), name
-
-
-def test_margins_change_what_is_learnt(train, largest_difference, any_method):
-    settings = needs(any_method)
-    plain, _ = train(any_method, *settings)
-    assert largest_difference(plain, train(any_method, *settings, *SOME)[0]) > 1e-5
 
 
 @pytest.mark.parametrize("ours", ["simclr_margin", "byol_curv"])
@@ -80,7 +72,8 @@ def test_real_backbones_train(train, name):
 
 
 def test_margins_reach_the_method_and_are_written_out(config):
-    cfg = config("mocov3_margin", "method_kwargs.margins.curvature=.inf", SOME[0])
+    settings = ["method_kwargs.margins.curvature=.inf", "method_kwargs.margins.positive_scale=5"]
+    cfg = config("mocov3_margin", *settings)
     model = METHODS["mocov3_margin"](cfg)
     assert model.margins == Margins(positive_scale=5.0)
     assert model.cfg.method_kwargs.margins.angular == 0.0

@@ -32,11 +32,12 @@ def naive_knn(train, train_labels, test, test_labels, k, distance, temperature=0
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("matrix_size", [7, 10**6])
-def test_accuracy_is_that_of_the_vote(distance, matrix_size):
+def test_accuracy_is_that_of_the_vote(distance, matrix_size, device):
     torch.manual_seed(0)
-    train, test = torch.randn(40, 4), torch.randn(15, 4)
+    train, test = torch.randn(40, 4).to(device), torch.randn(15, 4).to(device)
     # Class 4 is missing from the validation labels, and ten images have no label.
-    train_labels, test_labels = torch.arange(40) % 10 - 5, torch.tensor([0, 1, 3] * 5)
+    train_labels = torch.arange(40, device=device) % 10 - 5
+    test_labels = torch.tensor([0, 1, 3] * 5, device=device)
     train_labels[train_labels < 0] = -1
     knn = OnlineKNN(k=6, distance=distance, largest_matrix=matrix_size)
     for part in range(4):
@@ -52,16 +53,16 @@ def test_accuracy_is_that_of_the_vote(distance, matrix_size):
 
 
 @pytest.mark.parametrize("temperature", [0.001, 0.01])
-def test_cold_votes_are_those_of_the_nearest(temperature):
+def test_cold_votes_are_those_of_the_nearest(temperature, device):
     """exp(cos / T) is more than float32 holds for all of these neighbours."""
     torch.manual_seed(0)
-    centres = torch.nn.functional.normalize(torch.randn(5, 8))
-    labels = torch.arange(100) % 5
-    train = centres[labels] + 0.05 * torch.randn(100, 8)
+    centres = torch.nn.functional.normalize(torch.randn(5, 8)).to(device)
+    labels = torch.arange(100, device=device) % 5
+    train = centres[labels] + 0.05 * torch.randn(100, 8).to(device)
     # Every seventh image has a label that its neighbours have not.
-    labels = torch.where(torch.arange(100) % 7 == 0, (labels + 1) % 5, labels)
-    nearest = torch.arange(0, 100, 2)
-    test = train[nearest] + 1e-3 * torch.randn(50, 8)
+    labels = torch.where(torch.arange(100, device=device) % 7 == 0, (labels + 1) % 5, labels)
+    nearest = torch.arange(0, 100, 2, device=device)
+    test = train[nearest] + 1e-3 * torch.randn(50, 8).to(device)
     knn = OnlineKNN(k=80, temperature=temperature)
     knn(train_features=train, train_targets=labels)
     knn(test_features=test, test_targets=labels[nearest])

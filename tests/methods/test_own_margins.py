@@ -32,11 +32,13 @@ def with_rows_of_their_own(method):
     return ByRow
 
 
-def test_every_method_takes_a_scaling_and_margins_of_rows(
+def test_every_method_takes_margins_scalings_and_margins_of_rows(
     train, largest_difference, any_method, monkeypatch
 ):
     settings = needs(any_method)
+    plain, _ = train(any_method, *settings)
     expected, _ = train(any_method, *settings, SCALED)
+    assert largest_difference(plain, expected) > 1e-5
     scaled, _ = train(any_method, *settings, TIMES)
     assert largest_difference(scaled, expected) < 1e-9
     monkeypatch.setitem(METHODS, any_method, with_rows_of_their_own(METHODS[any_method]))

@@ -26,17 +26,18 @@ WITH_MARGINS = [
 
 
 @pytest.fixture
-def method(config):
+def method(config, device):
     """A method in float64 that logs into a dictionary, and a batch of two views."""
 
     def make(name, *overrides):
         torch.manual_seed(0)
-        model = METHODS[name](config(name, *overrides)).double()
+        model = METHODS[name](config(name, *overrides)).double().to(device)
         model.logged = {}
         model.log_dict = lambda values, **_: model.logged.update(values)
         model.log = lambda key, value, **_: model.logged.update({key: value})
-        views = [torch.randn(8, 3, 16, 16, dtype=torch.float64) for _ in range(2)]
-        return model, [torch.arange(8), views, torch.arange(8) % 3]
+        views = [torch.randn(8, 3, 16, 16, dtype=torch.float64).to(device) for _ in range(2)]
+        numbers = torch.arange(8, device=device)
+        return model, [numbers, views, numbers % 3]
 
     return make
 
@@ -59,23 +60,19 @@ def test_one_direction_shows_each_network_its_own_view_once(method, name):
     assert torch.equal(teacher[0], weak)
 
 
-def test_one_direction_of_mocov3(method):
-    model, batch = method("mocov3_margin", "method_kwargs.symmetric=false", *WITH_MARGINS)
+@pytest.mark.parametrize("name", ["mocov3_margin", "byol_curv"])
+def test_one_direction_is_the_loss_of_the_strong_view(method, name):
+    model, batch = method(name, "method_kwargs.symmetric=false", *WITH_MARGINS)
     loss = model.training_step(batch, 0)
     strong, weak = batch[1]
-    query, key = model(strong)["q"], model.momentum_forward(weak)["k"]
-    expected = mocov3_margin_loss_func(query, key, model.temperature, MARGINS)
-    assert model.logged["train_contrastive_loss"].item() == pytest.approx(expected.item())
-    total = expected + model.logged["train_class_loss"]
-    assert loss.item() == pytest.approx(total.item())
-
-
-def test_one_direction_of_byol(method):
-    model, batch = method("byol_curv", "method_kwargs.symmetric=false", *WITH_MARGINS)
-    loss = model.training_step(batch, 0)
-    strong, weak = batch[1]
-    expected = byol_curv_loss_func(model(strong)["p"], model.momentum_forward(weak)["z"], MARGINS)
-    assert model.logged["train_neg_cos_sim"].item() == pytest.approx(expected.item())
+    student, teacher = model(strong), model.momentum_forward(weak)
+    if name == "byol_curv":
+        expected = byol_curv_loss_func(student["p"], teacher["z"], MARGINS)
+        logged = model.logged["train_neg_cos_sim"]
+    else:
+        expected = mocov3_margin_loss_func(student["q"], teacher["k"], 0.2, MARGINS)
+        logged = model.logged["train_contrastive_loss"]
+    assert logged.item() == pytest.approx(expected.item())
     assert loss.item() == pytest.approx((expected + model.logged["train_class_loss"]).item())
 
 
@@ -88,15 +85,6 @@ def test_one_direction_watches_both_classifiers_and_neighbours(method):
     assert loss.item() == pytest.approx(sum(model.logged[name].item() for name in names))
     assert {"train_acc1", "train_momentum_acc5"} <= model.logged.keys()
     assert len(torch.cat(model.knn.train_targets)) == 5
-
-
-@pytest.mark.parametrize("name", ["mocov3_margin", "byol_curv"])
-def test_one_direction_trains(train, largest_difference, view, name):
-    one_way = "method_kwargs.symmetric=false"
-    views = [view(num_crops=1), view(num_crops=1, color_jitter={"prob": 0.0})]
-    model, trainer = train(name, one_way, views=views)
-    assert trainer.global_step == 3
-    assert largest_difference(model, train(name, views=views)[0]) > 1e-6
 
 
 def test_one_direction_needs_two_views(config, raw_config, view):
@@ -117,8 +105,6 @@ def test_the_factor_of_mocov3_can_be_switched_off(method):
 
 @pytest.mark.parametrize("name", ["simclr_margin", "mocov2plus_margin", "supcon_margin"])
 def test_heads_can_be_normalised_before_relu(method, name):
-    if name not in METHODS:
-        pytest.skip("this solo-learn has no such method")
     queue = needs(name)
     plain, _ = method(name, *queue)
     model, batch = method(name, *queue, "method_kwargs.proj_batch_norm=true")
@@ -130,6 +116,9 @@ def test_heads_can_be_normalised_before_relu(method, name):
     if hasattr(model, "momentum_projector"):
         assert [type(layer) for layer in model.momentum_projector] == kinds
         assert not any(p.requires_grad for p in model.momentum_projector.parameters())
+        assert all(
+            map(torch.equal, model.projector.parameters(), model.momentum_projector.parameters())
+        )
     model.training_step(batch, 0).backward()
     assert model.projector[1].weight.grad is not None
 
@@ -147,15 +136,6 @@ def test_the_head_of_simclr_can_end_in_batch_normalisation(train, tmp_path):
     trainer.save_checkpoint(tmp_path / "three.ckpt")
     _, again = train("simclr_margin", *options, start=tmp_path / "three.ckpt", max_epochs=2)
     assert again.global_step == 6
-
-
-@pytest.mark.parametrize("name", ["mocov3_margin", "byol_curv"])
-def test_heads_of_teachers_are_normalised_before_relu(method, name):
-    """The paper normalises every hidden layer; here solo-learn does so by itself."""
-    model, _ = method(name)
-    for head in (model.projector, model.predictor):
-        kinds = [type(layer) for layer in head]
-        assert kinds[:3] == [nn.Linear, nn.BatchNorm1d, nn.ReLU]
 
 
 @pytest.mark.repository

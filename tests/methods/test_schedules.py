@@ -20,13 +20,18 @@ VALUES = {**asdict(MARGINS), "polarization_weight": 10.0, "temperature": 0.2}
 class Record(pl.Callback):
     """Notes what every step trained with and what it logged."""
 
-    def __init__(self):
+    def __init__(self, is_polarized=False):
+        self.is_polarized = is_polarized
         self.scales, self.weights, self.logged = [], [], []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.scales.append(pl_module.margins.positive_scale)
         self.weights.append(pl_module.polarization.weight)
-        self.logged.append(float(trainer.callback_metrics["schedule_positive_scale"]))
+        metrics = trainer.callback_metrics
+        self.logged.append(metrics["schedule_positive_scale"].item())
+        if self.is_polarized:
+            # Also in a step whose weight is 0.
+            assert metrics["train_polarization_loss"].item() > 0
 
 
 @pytest.mark.parametrize(
@@ -158,6 +163,32 @@ def test_every_method_with_a_temperature_follows_its_schedule(train, any_method)
             assert all(0.02 <= tau <= 0.3 for tau in taus)
 
 
+COOLING = "method_kwargs.schedules.temperature={kind: log, from: 0.5, to: 0.1, epochs: 2}"
+
+
+def test_the_inverse_temperature_grows_as_the_logarithm_of_steps(train, tmp_path):
+    """Also in a run that goes on from a checkpoint."""
+    steps = [math.log(1 + n) / math.log(1 + 6) for n in range(6)]
+    expected = [1 / (2 + (10 - 2) * ramp) for ramp in steps]
+    whole, resumed = Temperatures(), Temperatures()
+    settings = [TAU, COOLING, "max_epochs=3"]
+    _, lightning = train("simclr_margin", *settings, callbacks=[whole], max_epochs=1)
+    lightning.save_checkpoint(tmp_path / "half.ckpt")
+    half = tmp_path / "half.ckpt"
+    train("simclr_margin", *settings, start=half, callbacks=[resumed], max_epochs=3)
+    used = [tau for taus in [*whole.used, *resumed.used] for tau in taus]
+    assert used == pytest.approx([*expected, 0.1, 0.1, 0.1])
+    assert resumed.logged == pytest.approx([*expected[3:], 0.1, 0.1, 0.1])
+
+
+def test_an_angular_margin_may_pass_zero():
+    """Below it the pull ends before positives are alike."""
+    found = read_schedules({"angular": {"from": 0.3, "to": -1.5}}, VALUES, max_epochs=2)
+    assert found["angular"].at(1) == pytest.approx(-0.6)
+    with pytest.raises(ValueError, match=r"schedules\.angular\.to"):
+        read_schedules({"angular": {"to": -1.6}}, VALUES, max_epochs=2)
+
+
 def test_the_factor_of_mocov3_follows_the_temperature(train):
     """Under a schedule that is over at once the run is that with the last temperature."""
     over = "method_kwargs.schedules.temperature={kind: linear, from: 0.7, to: 0.2, epochs: 0}"
@@ -173,30 +204,23 @@ def test_the_factor_of_mocov3_follows_the_temperature(train):
 RAMPED = [
     "method_kwargs.schedules.positive_scale={kind: linear, from: 1, to: 5, epochs: 2}",
     "method_kwargs.schedules.polarization_weight={kind: linear, to: 4, epochs: 2}",
+    "method_kwargs.polarization={lower: 0.05, upper: 0.9}",
     "max_epochs=3",
 ]
 
 
-def test_every_step_trains_with_its_value_and_logs_it(train):
-    record = Record()
-    train("mocov3_margin", *RAMPED, max_epochs=3, limit_train_batches=4, callbacks=[record])
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_every_step_trains_with_its_value_and_logs_it(train, accumulated):
+    """Batches whose gradients are accumulated are one step."""
+    record = Record(is_polarized=True)
+    limits = {"max_epochs": 3, "limit_train_batches": 4, "accumulate_grad_batches": accumulated}
+    train("mocov3_margin", *RAMPED, **limits, callbacks=[record])
     expected = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.0, 5.0, 5.0]
+    if accumulated == 2:
+        expected = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 5.0, 5.0]
     assert record.scales == expected
     assert record.logged == pytest.approx(expected)
     assert record.weights == [scale - 1.0 for scale in expected]
-
-
-def test_accumulated_batches_are_one_step(train):
-    record = Record()
-    train(
-        "mocov3_margin",
-        *RAMPED,
-        max_epochs=2,
-        limit_train_batches=4,
-        accumulate_grad_batches=2,
-        callbacks=[record],
-    )
-    assert record.scales == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
 
 
 def test_a_resumed_training_goes_on_with_the_ramp(train, tmp_path):

@@ -223,10 +223,11 @@ def test_what_is_dropped_is_dropped_again(in_two_ways, method, monkeypatch):
 # the teacher
 
 
-def test_the_teacher_normalises_by_parts_and_has_no_graph(config):
-    images = torch.randn(8, 3, 16, 16)
-    model = METHODS["mocov3_margin"](config("mocov3_margin", "method_kwargs.simulated_ranks=2"))
-    twin = METHODS["mocov3_margin"](config("mocov3_margin"))
+def test_the_teacher_normalises_by_parts_and_has_no_graph(config, device):
+    images = torch.randn(8, 3, 16, 16, device=device)
+    settings = config("mocov3_margin", "method_kwargs.simulated_ranks=2")
+    model = METHODS["mocov3_margin"](settings).to(device)
+    twin = METHODS["mocov3_margin"](config("mocov3_margin")).to(device)
     twin.load_state_dict(model.state_dict())
     keys = model.momentum_forward(images)["k"]
     assert not keys.requires_grad
@@ -281,7 +282,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 @pytest.fixture
-def one_step(config):
+def one_step(config, device):
     """Return a function that takes one step of SimCLR in parts, but for the optimiser's."""
 
     def make(parts):
@@ -291,10 +292,11 @@ def one_step(config):
             "optimizer.batch_size=64",
             f"method_kwargs.simulated_ranks={parts}",
         )
-        model = METHODS["simclr_margin"](cfg)
+        model = METHODS["simclr_margin"](cfg).to(device)
         model.log_dict = lambda *args, **kwargs: None
-        numbers = torch.arange(64)
-        batch = [numbers, [torch.randn(64, 3, 32, 32) for _ in range(2)], numbers % 3]
+        numbers = torch.arange(64, device=device)
+        views = [torch.randn(64, 3, 32, 32, device=device) for _ in range(2)]
+        batch = [numbers, views, numbers % 3]
         return model, lambda: model.training_step(batch, 0)
 
     return make
