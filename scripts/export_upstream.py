@@ -53,7 +53,7 @@ METHODS = {
 OF_MARGINS = ("checks", "margins", "gather", "plain", "alignment", "polarization")
 OF_BASE = (
     "config",
-    "methods.scalings",
+    "scalings",
     "methods.settings",
     "methods.queues",
     "methods.parts",

@@ -21,7 +21,7 @@ LAYERS = [
         "same_run",
         "versions",
     ],
-    ["checkpoints", "results"],
+    ["checkpoints", "results", "scalings"],
     ["backbones"],
     ["solo_1_0_2"],
     ["registry"],

@@ -58,9 +58,8 @@ def check_what_the_lens_saw(folder, steps):
     [seen], notes = load_runs([folder])
     assert notes == []
     assert [one.step for one in seen.lens.observations] == list(steps)
-    assert {"q", "push", "effective_rank", "uniformity"} <= seen.lens.observations[
-        -1
-    ].scalars.keys()
+    measured = seen.lens.observations[-1].scalars.keys()
+    assert {"q", "push", "rankme", "uniformity"} <= measured
     assert seen.margins.positive_scale == 1.5
 
 

@@ -33,8 +33,10 @@ LENS_FIGURES = (
     "pull",
     "push",
     "positive_angle",
-    "effective_rank",
+    "rankme",
 )
+# Records of earlier runs have it under this name.
+RECORDED_AS = {"rankme": "effective_rank"}
 
 
 def targets_of(entries: Iterable[Entry]) -> dict[Cell, list[str]]:
@@ -266,7 +268,7 @@ def _lens_figures(folder: Path) -> dict[str, float]:
     seen = records.read(folder).observations
     last = [observation.scalars for observation in seen[4 * len(seen) // 5 :]]
     return {
-        name: statistics.mean(values)
+        RECORDED_AS.get(name, name): statistics.mean(values)
         for name in LENS_FIGURES
         if (values := [scalars[name] for scalars in last if name in scalars])
     }

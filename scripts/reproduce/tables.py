@@ -30,7 +30,7 @@ HEADINGS = {
     "pull": "pull",
     "push": "push",
     "positive_angle": "angle of positives",
-    "effective_rank": "effective rank",
+    "effective_rank": "RankMe",
 }
 # Quantiles 0.975 of Student's t, by degrees of freedom: seeds less one.
 T_QUANTILES = (math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)

@@ -4,7 +4,7 @@ python -m solo_margins.lens curves [key=value …]
     Draw what margins do to gradients, before any training.
     margins.<name>=…       as in method_kwargs.margins, off by default: angular, subtractive,
                            positive_scale, curvature, attenuation, attenuation_type, curve,
-                           beyond_pi
+                           beyond_pi, and scaling._target_=my_package.my_scaling
     temperature=0.2        τ
     q=0.5                  probability of the positive in plots against its angle
     degrees=60             angle of the positive in plots against its probability

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from solo_margins.config import read
+from solo_margins.config import built, plain
 from solo_margins.files import complete_file, output_path
 from solo_margins.lens import curves
 from solo_margins.losses import Margins
@@ -24,7 +24,15 @@ from solo_margins.losses.checks import POSITIVE, UP_TO_ONE, Range, require_numbe
 from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 ENDINGS = (".png", ".pdf", ".svg")
-KEYS = (*(f"margins.{name}" for name in FIELDS), "temperature", "q", "degrees", "output")
+SCALING = "margins.scaling"
+KEYS = (
+    *(f"margins.{name}" for name in FIELDS),
+    SCALING,
+    "temperature",
+    "q",
+    "degrees",
+    "output",
+)
 # Those of the margins paper (§5.3).
 CURVATURES = (1 / 3, 0.5, 0.7, 1.0, 1.5, 2.5, 5.0, math.inf)
 ATTENUATIONS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -78,19 +86,40 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
         >>> parse(["margins.angular=4"])
         Traceback (most recent call last):
         ...
-        ValueError: margins.angular must be a number in [0, π], got 4
+        ValueError: margins.angular must be a number in [-π/2, π], got 4
     """
     for argument in arguments:
         key, is_setting, _ = argument.partition("=")
-        if not is_setting or key not in KEYS:
+        is_known = key in KEYS or key.startswith(f"{SCALING}.")
+        if not is_setting or not is_known:
             keys = ", ".join(KEYS)
             raise ValueError(f"{argument!r} is not key=value with one of the keys {keys}.")
+    # A path is not YAML.
     files = [argument for argument in arguments if argument.startswith("output=")]
-    settings: Any = OmegaConf.from_dotlist([one for one in arguments if one not in files])
-    settings = {**settings, "margins": read(settings, "margins", Margins)}
+    cfg = OmegaConf.from_dotlist([one for one in arguments if one not in files])
+    settings: dict[str, Any] = {"margins": _margins(cfg)}
+    for name in ("temperature", "q", "degrees"):
+        if name in cfg:
+            settings[name] = cfg[name]
     for file in files:
         settings["output"] = output_path(file.removeprefix("output="), ENDINGS)
     return CurveSettings(**settings)
+
+
+def _margins(cfg: Any) -> Margins:
+    """Return the margins of the arguments, with a scaling of one's own."""
+    given = plain(cfg, "margins") or {}
+    if given.get("scaling") is not None:
+        try:
+            from solo_margins.scalings import read_scaling
+        except ModuleNotFoundError as missing:
+            raise ValueError(f"{SCALING} needs {missing.name}, which is not installed") from None
+        try:
+            given["scaling"] = read_scaling(given["scaling"])
+        except ValueError as reason:
+            # It has a shorter name here.
+            raise ValueError(str(reason).removeprefix("method_kwargs.")) from None
+    return built("margins", given, Margins)
 
 
 def draw_curves(arguments: Sequence[str]) -> Path:
@@ -101,8 +130,11 @@ def draw_curves(arguments: Sequence[str]) -> Path:
         title = f"{curves.described(settings.margins)}   (τ = {settings.temperature:g})"
         figure.suptitle(title, fontsize=15, weight="bold")
         axes = figure.subplot_mosaic(LOOKS["mosaic"])
+        in_titles = {"q": settings.q, "degrees": settings.degrees, "scaling": ""}
+        if settings.margins.scaling is not None:
+            in_titles["scaling"] = f" · scaling, q = {settings.q:g}"
         for name, look in LOOKS["plots"].items():
-            axes[name].set(**{**look, "title": look["title"].format_map(vars(settings))})
+            axes[name].set(**{**look, "title": look["title"].format_map(in_titles)})
         _gradients(figure, axes, settings)
         _factors(axes, settings)
         _families(axes, settings)
@@ -133,7 +165,7 @@ def _factors(axes: dict[str, Any], settings: CurveSettings) -> None:
     # The slope diverges at the angles 0 and π, the ratio of probabilities at 1.
     angle, q = curves.ANGLES[1:-1], curves.PROBABILITIES[:-1]
     factors = {
-        "scale": margins.angle_weight(angle),
+        "scale": curves.positive_weight(spec, angle, settings.q),
         "slope": curves.slope_ratio(margins, angle),
         "all": curves.total_ratio(spec, angle, settings.q),
     }
@@ -165,24 +197,35 @@ def family(
     margins: Margins, name: str, others: Sequence[float], effect: Callable[[Margins], Tensor]
 ) -> list[tuple[Tensor, dict[str, Any]]]:
     """Return the lines of an effect for other values of a margin too, the chosen one on top."""
-    chosen, lines = getattr(margins, name), []
+    chosen = getattr(margins, name)
     values = sorted({*others, chosen})
+    lines = []
     for number, value in enumerate(values):
-        colour = matplotlib.colormaps["viridis"](0.9 * number / (len(values) - 1))
-        look = LINES["chosen"] if value == chosen else {**LINES["other"], "color": colour}
         label = f"{curves.SYMBOLS[name]} = {value:.3g}".replace("inf", "∞")
-        label += ", off" * (value == getattr(Margins, name)) + " (chosen)" * (value == chosen)
-        lines.append((effect(replace(margins, **{name: value})), {**look, "label": label}))
+        if value == getattr(Margins, name):
+            label += ", off"
+        if value == chosen:
+            look = {**LINES["chosen"], "label": f"{label} (chosen)"}
+        else:
+            colour = matplotlib.colormaps["viridis"](0.9 * number / (len(values) - 1))
+            look = {**LINES["other"], "color": colour, "label": label}
+        lines.append((effect(replace(margins, **{name: value})), look))
     return lines
 
 
 def _families(axes: dict[str, Any], settings: CurveSettings) -> None:
     """Draw the effect of other values of curvature and attenuation."""
     margins, angle, q = settings.margins, curves.ANGLES, curves.PROBABILITIES[:-1]
-    lines = family(margins, "curvature", CURVATURES, lambda each: each.angle_weight(angle))
-    for weight, look in lines:
-        axes["curvature"].plot(DEGREES, weight, **look)
-    attenuation = partial(Margins.attenuation_factor, complement=1.0 - q)
+
+    def weight(each: Margins) -> Tensor:
+        spec = ContrastSpec(settings.temperature, each)
+        return curves.positive_weight(spec, angle, settings.q)
+
+    def attenuation(each: Margins) -> Tensor:
+        return each.attenuation_factor(1.0 - q)
+
+    for values, look in family(margins, "curvature", CURVATURES, weight):
+        axes["curvature"].plot(DEGREES, values, **look)
     lines = family(margins, "attenuation", ATTENUATIONS, attenuation)
     if margins.subtractive > 0.0:
         alpha = -math.expm1(-margins.subtractive / settings.temperature)

@@ -13,30 +13,43 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from solo_margins.lens.records import name_of
 from solo_margins.losses import Margins
 from solo_margins.losses.engine.row_terms import RowTerms, info_nce
 from solo_margins.losses.margins import FIELDS, ContrastSpec
 
 ANGLES = torch.linspace(0.0, math.pi, 181, dtype=torch.float64)
 PROBABILITIES = torch.linspace(0.0, 1.0, 181, dtype=torch.float64)
-SYMBOLS = dict(zip(FIELDS, ("m₁", "m₂", "s", "c", "α"), strict=False))
+SYMBOLS = {
+    "angular": "m₁",
+    "subtractive": "m₂",
+    "positive_scale": "s",
+    "curvature": "c",
+    "attenuation": "α",
+}
 
 
 def described(margins: Margins) -> str:
     """Return the margins that are on, in the paper's symbols.
 
     Example:
-        >>> described(Margins(angular=0.5, curvature=1.5))
-        'm₁ = 0.5, c = 1.5'
+        >>> described(Margins(angular=0.5, curvature=1.5, curve="root"))
+        'm₁ = 0.5, c = 1.5, curve = root'
     """
-    values = {name: getattr(margins, name) for name in FIELDS}
-    changed = {name: value for name, value in values.items() if value != getattr(Margins, name)}
-    texts = {n: v if isinstance(v, str) else f"{v:.3g}" for n, v in changed.items()}
-    return ", ".join(f"{SYMBOLS.get(n, n)} = {text}" for n, text in texts.items()) or "no margins"
+    texts = []
+    for name in FIELDS:
+        value = getattr(margins, name)
+        if value == getattr(Margins, name):
+            continue
+        shown = value if isinstance(value, str) else f"{value:.3g}"
+        texts.append(f"{SYMBOLS.get(name, name)} = {shown}")
+    if margins.scaling is not None:
+        texts.append(f"scaling = {name_of(margins.scaling)}")
+    return ", ".join(texts) or "no margins"
 
 
-def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
-    """Return loss and gradients by the logits of rows whose positive has these angles.
+def logits(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Return the logits with margins of positives at these angles, and their negatives' log-sum.
 
     Args:
         spec: margins and temperature; without negatives, as in BYOL, their weight is 0.
@@ -47,12 +60,29 @@ def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
     # The negatives that give the positive this probability when there are no margins.
     log_negatives = cosine + torch.log1p(-q) - q.log()
     shifted = spec.margins.similarity(angle.cos(), angle.sin()) / spec.temperature
-    return info_nce(shifted, log_negatives, spec)
+    return shifted, log_negatives
+
+
+def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
+    """Return loss and gradients by the logits of rows; see :func:`logits`."""
+    return info_nce(*logits(spec, angle, q), spec)
+
+
+def positive_weight(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Tensor:
+    r"""Return :math:`s \cdot \mathrm{curve}(\theta)`, times a scaling of one's own (Fig. 2)."""
+    weight = spec.margins.angle_weight(angle)
+    if spec.margins.scaling is None:
+        return weight
+    positive, negatives = logits(spec, angle, q)
+    # As the losses do, it gets the probability with margins.
+    probability = torch.sigmoid(positive - negatives)
+    weight, angle, probability = torch.broadcast_tensors(weight, angle, probability)
+    return weight * spec.margins.own_weight(angle, probability)
 
 
 def positive_gradient(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Tensor:
     r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive (Fig. 1)."""
-    slope = spec.margins.slope(angle.cos(), angle.sin()) * spec.margins.angle_weight(angle)
+    slope = spec.margins.slope(angle.cos(), angle.sin()) * positive_weight(spec, angle, q)
     return (row_terms(spec, angle, q).to_positives * slope / spec.temperature).abs()
 
 

@@ -45,8 +45,23 @@ def sections(runs: Sequence[ReportedRun]) -> dict[str, dict[str, Any]]:
             else:
                 figure = _over_runs(runs, plot)
             if figure is not None:
-                shown.setdefault(section, {})[title] = {**plot, "figure": figure}
+                about = plot["about"].replace("{of_rows}", of_rows(runs))
+                shown.setdefault(section, {})[title] = {"about": about, "figure": figure}
     return shown
+
+
+def of_rows(runs: Sequence[ReportedRun]) -> str:
+    """Return of how many rows of features the spectra are, as text: `` of 512 rows``."""
+    numbers: set[float] = set()
+    for run in runs:
+        for seen in run.lens.observations:
+            if "rankme_rows" in seen.scalars:
+                numbers.add(seen.scalars["rankme_rows"])
+    if not numbers:
+        return ""
+    if len(numbers) == 1:
+        return f" of {numbers.pop():.0f} rows"
+    return f" of {min(numbers):.0f} to {max(numbers):.0f} rows"
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
@@ -75,8 +90,7 @@ def _line(run: ReportedRun, points: Iterable[Point], is_second: bool = False) ->
         name=html.escape(label, quote=False),
         line={"color": run.colour, "dash": "dot" if is_second else "solid"},
         mode="lines+markers" if len(x) <= FEW_POINTS else "lines",
-        legendgroup=str(run.folder),
-        showlegend=not is_second,
+        legendgroup=str(run.place),
         hovertemplate="%{y:.4g}",
     )
 
@@ -136,7 +150,7 @@ def _over_runs(runs: Sequence[ReportedRun], plot: dict[str, Any]) -> go.Figure |
         for number, line in enumerate(lines):
             line.line.width = 2 * (len(lines) - number)
         if len(temperatures) == 1:
-            places, plain = zip(*_curve(quantities[0], Margins(), *temperatures), strict=True)
+            places, plain = zip(*_curve(quantities[0], Margins(), temperatures.pop()), strict=True)
             grey = {"color": "grey", "dash": "dash"}
             lines.append(go.Scatter(x=places, y=plain, name="no margins", line=grey))
     figure = go.Figure(lines, {"template": "none"})
@@ -151,12 +165,11 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
     panels = [panel for panel in HISTOGRAMS if names.intersection(panel[1])]
     if not panels:
         return None
-    titles = [title for title, *_ in panels]
-    figure = make_subplots(rows=len(panels), subplot_titles=titles, vertical_spacing=0.12)
+    figure = make_subplots(rows=len(panels), vertical_spacing=0.12)
     steps = thinned(sorted({seen.step for seen in observations}), MOST_STEPS)
     shares: dict[int, list[list[float]]] = {step: [] for step in steps}
-    for row, (_, quantities, end, unit) in enumerate(panels, start=1):
-        figure.update_xaxes(range=[0, end], row=row, col=1)
+    for row, (title, quantities, end, unit) in enumerate(panels, start=1):
+        figure.update_xaxes(title=title, range=[0, end], row=row, col=1)
         for name, run in product(quantities, runs):
             seen = [each for each in run.lens.observations if name in each.histograms]
             if not seen:
@@ -171,7 +184,6 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
             line.line.shape = "hv"
             line.fill = "none" if is_second else "tozeroy"
             line.fillcolor = f"rgba{(*hex_to_rgb(run.colour), 0.2)}"
-            line.showlegend = row == 1 and not is_second
             figure.add_trace(line, row=row, col=1)
     if "distance" in names:
         _shade_bands(figure, runs, row=len(panels))
@@ -179,7 +191,12 @@ def _distributions(runs: Sequence[ReportedRun]) -> go.Figure | None:
     moves = []
     for step, of_step in shares.items():
         moves.append({"label": str(step), "method": "restyle", "args": [{"y": of_step}]})
-    slider = {"steps": moves, "active": len(moves) - 1, "currentvalue": {"prefix": "step "}}
+    slider = {
+        "steps": moves,
+        "active": len(moves) - 1,
+        "currentvalue": {"prefix": "step "},
+        "pad": {"t": 40},
+    }
     return figure.update_layout(template="none", height=230 * len(panels) + 110, sliders=[slider])
 
 

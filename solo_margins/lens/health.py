@@ -12,8 +12,6 @@ from omegaconf import OmegaConf
 from solo_margins.lens import records
 from solo_margins.lens.rules import LASTING, HealthChecks
 
-__all__ = ["HealthChecks", "advise"]
-
 MOST_LINES = 5  # of advice
 
 

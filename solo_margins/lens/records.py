@@ -20,20 +20,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from solo_margins.files import append_line, complete_file, read_lines
+from solo_margins.losses.margins import FIELDS, Margins
 
 FILE = "lens.jsonl"  # in the run's folder
 # Numbers that JSON does not have, as Python writes them, and what is written instead.
 CONSTANTS = {"NaN": None, "Infinity": "inf", "-Infinity": "-inf"}
+# Quantities that files of earlier versions have under another name.
+RENAMED = {"effective_rank": "rankme"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Observation:
         epoch: epochs trained before, with their fraction; NaN where nobody counts them.
         scalars: name of a quantity to its value; see :mod:`solo_margins.lens.measures`.
         histograms: name of a quantity to the counts of its values.
-        margins: the fields of ``Margins`` at this step, scheduled ones included.
+        margins: the fields of ``Margins`` at this step, scheduled ones included; see
+            :func:`recorded_margins`.
     """
 
     step: int
@@ -82,7 +86,12 @@ class Observation:
     margins: dict[str, Any] = field(default_factory=dict)
 
 
-HealthWarning = namedtuple("HealthWarning", ["step", "name", "text"])
+class HealthWarning(NamedTuple):
+    """A warning that a run gave: at which step, by which rule, in which words."""
+
+    step: int
+    name: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,35 @@ class LensRun:
     warnings: list[HealthWarning] = field(default_factory=list)
     cost: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+
+
+def recorded_margins(margins: Margins) -> dict[str, Any]:
+    """Return margins as an observation has them.
+
+    Of a setting with one number for each row it is their mean, of a function its name.
+
+    >>> recorded_margins(Margins(angular=torch.tensor([0.25, 0.75])))["angular"]
+    0.5
+    """
+    recorded: dict[str, Any] = {}
+    for name in FIELDS:
+        value = getattr(margins, name)
+        recorded[name] = value.float().mean().item() if isinstance(value, Tensor) else value
+    if margins.scaling is not None:
+        recorded["scaling"] = name_of(margins.scaling)
+    return recorded
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a function with its module, or that of an object's class.
+
+    >>> name_of(partial(name_of, "x"))
+    'solo_margins.lens.records.name_of'
+    """
+    if isinstance(function, partial):
+        return name_of(function.func)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def begin(path: Path, header: Mapping[str, Any], first_step: int) -> None:
@@ -156,7 +194,9 @@ def _add(run: LensRun, content: dict[str, Any]) -> None:
         run.warnings.append(HealthWarning(int(content["step"]), content["name"], content["text"]))
     elif kind == "observation":
         epoch = _numbers({"epoch": content["epoch"]})["epoch"]
-        seen = Observation(int(content["step"]), epoch, _numbers(content["scalars"]))
+        seen = Observation(int(content["step"]), epoch, scalars={})
+        for name, value in _numbers(content["scalars"]).items():
+            seen.scalars[RENAMED.get(name, name)] = value
         for name, one in content["histograms"].items():
             seen.histograms[name] = Histogram(float(one["low"]), float(one["high"]), one["counts"])
         for name, value in content["margins"].items():

@@ -52,17 +52,17 @@ class HealthChecks:
         in_a_row: dict[str, int] = {}
         self.symptoms = {}
         for name, rule in RULES.items():
-            is_at_once = "at_once" in rule
-            if not (is_warm or is_at_once) or not _holds(rule, values):
+            counts_at_once = rule.get("at_once", False)
+            if not _holds(rule, values) or not (is_warm or counts_at_once):
                 continue
             in_a_row[name] = self._in_a_row.get(name, 0) + 1
-            if is_at_once or in_a_row[name] >= LASTING:
+            if counts_at_once or in_a_row[name] >= LASTING:
                 self.symptoms[name] = self._filled(rule["text"], values)
         self._in_a_row = in_a_row
 
         warnings = []
         for name, text in self.symptoms.items():
-            if "warns" in RULES[name] and name not in self._warned:
+            if RULES[name].get("warns", False) and name not in self._warned:
                 self._warned.add(name)
                 warnings.append((name, text))
         return warnings
@@ -74,7 +74,8 @@ class HealthChecks:
         ``nonfinite``        how many ``observations`` hold a number that is not finite
         ``chance_share``     the loss as a share of that of guessing, without margins in the logits
         ``images``           among how many the loss of guessing guesses
-        ``rank_share``       the effective rank as a share of its highest value, or of 6
+        ``rank_share``       RankMe as a share of its highest value, or of 6
+        ``of_rows``          of how many rows it is, as text
         ``vanishing``        share of rows with q above 0.99 whose gradient is that of 1 − q
         ``gain``             (1 − αq)/(1 − q), what α = 1 would multiply the pull by
         ``factor``           1/(1 − αq), what attenuation multiplies the pull by
@@ -83,6 +84,7 @@ class HealthChecks:
         ``angle_change``     this ratio over that after the warm-up
         ``angle_weight``     s · curve at the mean angle of positives
         ``curve_weight``     the curve alone
+        ``is_scaled``        1 where positives are scaled by a function, else 0
         ``band_change``      the share of pairs in the band over that after the warm-up
         ===================  ======================================================================
 
@@ -101,7 +103,10 @@ class HealthChecks:
         v["images"] = round(math.exp(v["chance_loss"]), 1)
         if not (margins.angular or margins.subtractive):
             v["chance_share"] = _ratio(v["loss"], v["chance_loss"])
-        v["rank_share"] = _ratio(v["effective_rank"], max(v["highest_effective_rank"], 6.0))
+        v["rank_share"] = _ratio(v["rankme"], max(v["highest_rankme"], 6.0))
+        v["of_rows"] = ""
+        if "rankme_rows" in seen.scalars:
+            v["of_rows"] = f" ({v['rankme_rows']:.0f} rows)"
         if v["negatives_weight"] == 1.0:
             v["vanishing"] = v["saturated_q"]
         remainder = 1.0 - margins.attenuation * v["q"]
@@ -116,9 +121,11 @@ class HealthChecks:
         v["band_change"] = _ratio(v["pairs_in_band"], v["earlier_pairs_in_band"])
         v["angle_weight"] = margins.angle_weight(torch.tensor(v["positive_angle"])).item()
         v["curve_weight"] = v["angle_weight"] / margins.positive_scale
+        v["is_scaled"] = float("scaling" in seen.margins)
         for name, remedies in REMEDIES.items():
-            fitting = (remedy["text"] for remedy in remedies if _holds(remedy, v))
-            v[name] = next(fitting).format_map(v)
+            # The last one always fits.
+            fitting = [remedy["text"] for remedy in remedies if _holds(remedy, v)]
+            v[name] = fitting[0].format_map(v)
         return v
 
     def _remember(self, seen: Observation, values: Values, is_warm: bool) -> None:
@@ -128,7 +135,7 @@ class HealthChecks:
         past.setdefault("nonfinite", 0)
         if not all(math.isfinite(value) for value in seen.scalars.values()):
             past["nonfinite"] += 1
-        for name in ("effective_rank", "pairs_in_band"):
+        for name in ("rankme", "pairs_in_band"):
             if name in seen.scalars:
                 past[f"highest_{name}"] = max(past.get(f"highest_{name}", 0.0), values[name])
         if is_warm:
@@ -157,6 +164,7 @@ def _ratio(part: float, whole: float) -> float:
 
 def _holds(rule: dict[str, Any], values: Values) -> bool:
     """Return whether all measures pass the limits of a rule or a remedy."""
-    above, below = rule.get("above", {}).items(), rule.get("below", {}).items()
-    is_above = all(values[name] > limit for name, limit in above)
-    return is_above and all(values[name] < limit for name, limit in below)
+    for name, limit in rule.get("above", {}).items():
+        if not values[name] > limit:  # NaN passes no limit
+            return False
+    return all(values[name] < limit for name, limit in rule.get("below", {}).items())

@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ class ReportedRun:
     Attributes:
         folder: the run folder.
         label: its short name in the report.
+        place: its number in the report, from 0.
         colour: the colour of its lines.
         lens: what the lens observed.
         settings: those of ``args.json``, else of the lens's header, by their full names such as
@@ -43,6 +43,7 @@ class ReportedRun:
 
     folder: Path
     label: str
+    place: int = 0
     colour: str = COLOURS[0]
     lens: LensRun = field(default_factory=LensRun)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -116,8 +117,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ReportedRun], list[str]]:
         if run.settings or run.accuracies or run.lens.header:
             runs.append(run)
     chosen_names = [run.described("name") for run in runs]
-    for run, name, colour in zip(runs, chosen_names, cycle(COLOURS), strict=False):
-        run.colour = colour
+    for place, (run, name) in enumerate(zip(runs, chosen_names, strict=True)):
+        run.place = place
+        run.colour = COLOURS[place % len(COLOURS)]
         # A name that nobody chose is that of method, data and variant; the folder's says more.
         unchosen = "-".join(run.described(key) for key in ("method", "data.name", "variant"))
         if name not in ("–", unchosen) and chosen_names.count(name) == 1:
@@ -183,6 +185,8 @@ def _last_margins(run: ReportedRun, notes: list[str]) -> Margins | None:
     values = {name: run.settings.get(f"method_kwargs.margins.{name}") for name in FIELDS}
     if run.lens.observations:
         values.update(run.lens.observations[-1].margins)
+    if "scaling" in values:
+        notes.append(f"Curves of {run.folder} are drawn without its scaling, {values['scaling']}.")
     # Other versions may have other settings.
     known = {name: values[name] for name in FIELDS if values[name] is not None}
     if not known:

@@ -1,9 +1,4 @@
-"""Captures the unit vectors that losses compare, without a change of the losses.
-
-The losses report to the ``capture()`` blocks that are open. Which ones are open is held in a
-:class:`contextvars.ContextVar`: it belongs to the running thread (or asynchronous task), not to the
-process, and is empty outside of such blocks.
-"""
+"""Captures the unit vectors that losses compare, without a change of the losses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +37,13 @@ _open_blocks: ContextVar[tuple[list[Captured], ...]] = ContextVar("open_blocks",
 @contextmanager
 def capture() -> Iterator[list[Captured]]:
     """Collect what the losses compare inside the block, without gradients.
+
+    A loss is called deep inside of a training step, whose author passes nothing on for an observer.
+    So the open blocks are held in a :class:`contextvars.ContextVar`, and losses report to them. It
+    belongs to the running thread, or asynchronous task, not to the process: a step that runs beside
+    is not mixed in. Outside of such blocks it is empty, and a report does nothing. Replacing the
+    losses' functions, the other way, would change modules for everybody and miss names that were
+    imported before.
 
     Losses that torch traces, inside ``torch.compile`` and ``torch.func``, are not captured.
     """

@@ -37,7 +37,7 @@ class MarginMethod(CorrectedMethod):
     Extra cfg settings, all optional:
         method_kwargs:
             margins (dict): fields of :class:`solo_margins.losses.Margins`; ``scaling`` is a name or
-                has a ``_target_``, see :mod:`solo_margins.methods.scalings`.
+                has a ``_target_``, see :mod:`solo_margins.scalings`.
             schedules (dict): a field of ``margins``, ``temperature`` or ``polarization_weight``,
                 to its ``kind`` (constant, linear, cosine, log, cycle), ``from``, ``to`` and
                 ``epochs``; see :class:`solo_margins.methods.settings.Schedule`. A ``temperature``

@@ -25,7 +25,7 @@ from solo_margins.losses.checks import (
 )
 from solo_margins.losses.margins import COSINE, RANGES, Margins
 from solo_margins.losses.margins import FIELDS as NUMBERS_OF_MARGINS
-from solo_margins.methods.scalings import read_scaling
+from solo_margins.scalings import read_scaling
 
 PLACE = "method_kwargs.schedules"
 KEYS = ("from", "to", "epochs")

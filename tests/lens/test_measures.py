@@ -2,14 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from solo_margins.lens.capture import StepCapture
-from solo_margins.lens.measures import effective_rank, measure, separation
+from solo_margins.lens.measures import measure, separation
 from solo_margins.losses import (
     Margins,
-    byol_curv_loss_func,
     distance_polarization_with_count,
     mocov3_margin_loss_func,
 )
@@ -31,22 +31,33 @@ def measured(margins=PLAIN, noise=0.3, temperature=0.2):
     return measure(StepCapture(seen))
 
 
-def test_a_scale_of_positives_is_seen_as_such():
-    plain, scaled = measured().scalars, measured(Margins(positive_scale=3.0)).scalars
-    assert plain["effective_scale"] == pytest.approx(1.0)
-    assert scaled["effective_scale"] == pytest.approx(3.0)
-    assert scaled["effective_scale_negatives"] == pytest.approx(1.0)
-    assert scaled["pull"] == pytest.approx(3 * plain["pull"])
-    assert scaled["push"] == pytest.approx(plain["push"])
+@pytest.mark.parametrize(
+    ("margins", "of_positives", "of_negatives"),
+    [
+        (PLAIN, 1.0, 1.0),
+        (Margins(positive_scale=3.0), 3.0, 1.0),
+        (Margins(scaling=lambda angle, q: torch.full_like(angle, 0.5)), 0.5, 1.0),
+    ],
+    ids=str,
+)
+def test_effective_scales(margins, of_positives, of_negatives):
+    found = measured(margins).scalars
+    assert found["effective_scale"] == pytest.approx(of_positives)
+    assert found["effective_scale_negatives"] == pytest.approx(of_negatives)
 
 
-def test_type_one_attenuation_scales_both_sides_alike():
-    found = measured(Margins(attenuation=0.9)).scalars
-    assert found["effective_scale"] > 1.5
-    assert found["effective_scale_negatives"] > 1.2
-    second = measured(Margins(attenuation=0.9, attenuation_type="II")).scalars
-    assert second["effective_scale"] == pytest.approx(found["effective_scale"])
-    assert second["effective_scale_negatives"] == pytest.approx(1.0)
+def test_both_directions_of_a_step_are_measured():
+    query, key = batch()
+    with capture() as compared:
+        mocov3_margin_loss_func(query, key)
+        mocov3_margin_loss_func(key, 2 * query - key)
+    one, other = (measure(StepCapture([part])) for part in compared)
+    both = measure(StepCapture(compared))
+    for name in ("q", "pull", "loss", "negative_angle"):
+        mean = (one.scalars[name] + other.scalars[name]) / 2
+        assert both.scalars[name] == pytest.approx(mean)
+    counts = {name: sum(histogram.counts) for name, histogram in both.histograms.items()}
+    assert counts == {"q": 2 * 64, "positive_angle": 2 * 64, "negative_angle": 2 * 64 * 63}
 
 
 def test_angles_q_and_separation_follow_the_noise():
@@ -62,19 +73,6 @@ def test_angles_q_and_separation_follow_the_noise():
     assert close["loss_positive"] + close["loss_negative"] == pytest.approx(close["loss"])
 
 
-def test_histograms_hold_every_value():
-    found = measured().histograms
-    assert sum(found["positive_angle"].counts) == 64
-    assert sum(found["negative_angle"].counts) == 64 * 63
-    assert sum(found["q"].counts) == 64
-    assert len(found["q"].counts) == 60
-
-
-def test_a_curve_that_silences_positives():
-    assert measured(Margins(curvature=0.01), noise=3.0).scalars["silenced_positives"] > 0.9
-    assert measured(Margins(curvature=5.0), noise=0.1).scalars["silenced_positives"] == 0.0
-
-
 def test_distances_are_those_of_the_regulariser():
     projections, _ = batch(rows=40)
     found = measure(StepCapture(projections=[projections]), band=(0.3, 0.6))
@@ -88,14 +86,57 @@ def test_distances_are_those_of_the_regulariser():
     assert found.scalars["uniformity"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_effective_rank_counts_directions():
+def test_rankme_is_that_of_its_paper():
+    """Garrido et al., 2023, Eq. 1, on features as they are."""
+    features, _ = batch(rows=40, width=24)
+    features = features + 3.0
+    sigma = torch.linalg.svdvals(features.double())
+    share = sigma / sigma.norm(p=1) + 1e-7
+    expected = math.exp(-(share * share.log()).sum())
+    found = measure(StepCapture(features=[features[:15], features[15:]])).scalars
+    assert found["rankme"] == pytest.approx(expected, rel=1e-9)
+    assert (found["rankme_rows"], found["feature_width"]) == (40, 24)
+
+
+@pytest.mark.parametrize("width", [24, 300])
+def test_alpha_req_is_the_slope_of_the_eigenvalues(width):
+    """Agrawal et al., 2022: the covariance's eigenvalues 11 to 100, weighted by 1/j."""
     generator = torch.Generator().manual_seed(0)
-    basis = torch.linalg.qr(torch.randn(32, 32, generator=generator)).Q
-    assert effective_rank(basis[:, :5]) == pytest.approx(5.0, rel=1e-4)
-    line = torch.randn(50, 1, generator=generator) @ torch.randn(1, 8, generator=generator)
-    assert effective_rank(line) == pytest.approx(1.0, abs=1e-3)
-    assert effective_rank(torch.zeros(4, 4)) == 0.0
-    assert math.isnan(effective_rank(torch.full((4, 4), math.inf)))
+    falling = torch.arange(1, width + 1) ** -0.65
+    features = torch.randn(1000, width, generator=generator).double() * falling
+    found = measure(StepCapture(features=[features])).scalars
+    # As many rows as the lens looks at.
+    features = features[torch.linspace(0, 999, int(found["rankme_rows"])).round().long()]
+    eigenvalues = torch.linalg.eigvalsh(features.t() @ features / len(features)).flip(0)
+    number = np.arange(1, width + 1)[10:100]
+    weight = np.sqrt(1 / number)  # polyfit squares it
+    slope, _ = np.polyfit(np.log(number), eigenvalues[10:100].log().numpy(), 1, w=weight)
+    assert found["alpha_req"] == pytest.approx(-slope, rel=1e-6)
+
+
+def test_a_mean_of_the_features_hardly_changes_alpha_req():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(512, 256, generator=generator) * torch.arange(1, 257) ** -0.5
+    found = [
+        measure(StepCapture(features=[features + shift])).scalars["alpha_req"]
+        for shift in (-features.mean(dim=0), 10.0)
+    ]
+    assert found[0] == pytest.approx(found[1], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("features", "rank"),
+    [
+        (torch.zeros(40, 40), 0.0),
+        (torch.ones(40, 40), 1.0),
+        (torch.eye(40)[:, :19], 19.0),
+        (torch.full((40, 40), math.inf), math.nan),
+    ],
+)
+def test_features_without_a_spectrum_have_no_alpha_req(features, rank):
+    found = measure(StepCapture(features=[features])).scalars
+    assert found["rankme"] == pytest.approx(rank, rel=1e-3, nan_ok=True)
+    assert "alpha_req" not in found
 
 
 def test_separation_counts_pairs():
@@ -105,22 +146,12 @@ def test_separation_counts_pairs():
     assert separation(torch.ones(3), torch.ones(4)) == 0.5
 
 
-def test_without_negatives_nothing_pushes():
-    query, key = batch()
-    with capture() as seen:
-        byol_curv_loss_func(query, key, Margins(curvature=1.0))
-    found = measure(StepCapture(seen))
-    assert found.scalars["pull"] > 0.0
-    of_negatives = {"q", "push", "effective_scale_negatives", "chance_loss", "temperature"}
-    assert not of_negatives & found.scalars.keys()
-
-
-def test_large_batches_are_sampled_from_both_views():
-    projections = torch.cat([torch.zeros(500, 4) + torch.eye(4)[0], torch.eye(4)[1].expand(500, 4)])
-    found = measure(StepCapture(projections=list(projections.chunk(2))))
+def test_large_batches_are_sampled_from_the_last_projection_of_each_view():
+    earlier, first, second = torch.eye(4)[:3].unsqueeze(1).expand(3, 500, 4)
+    found = measure(StepCapture(projections=[earlier, first, second]))
     counts = found.histograms["distance"].counts
     assert sum(counts) == 256 * 255
-    assert counts[0] == 2 * 128 * 127  # pairs of the same half
+    assert counts[0] == 2 * 128 * 127  # pairs of the same view
 
 
 def test_numbers_that_are_not_finite_do_not_stop_a_run():
@@ -130,5 +161,5 @@ def test_numbers_that_are_not_finite_do_not_stop_a_run():
     with capture() as seen:
         mocov3_margin_loss_func(query, key)
     found = measure(StepCapture(seen, features=[query], projections=[query]))
-    assert math.isnan(found.scalars["effective_rank"])
+    assert math.isnan(found.scalars["rankme"])
     assert math.isnan(found.scalars["loss"])

@@ -12,9 +12,8 @@ from report_pages import lens_report
 from torch import nn
 
 from solo_margins.lens import Lens, records
-from solo_margins.lens.health import advise
 from solo_margins.lens.runs import load_runs
-from solo_margins.losses import MarginNTXentLoss, Margins
+from solo_margins.losses import MarginNTXentLoss, Margins, mocov3_margin_loss_func
 
 CRITERION = MarginNTXentLoss(0.3, Margins(positive_scale=2.0))
 
@@ -60,47 +59,52 @@ def test_a_loop_is_observed_and_says_what_it_cost(tmp_path, capsys, device):
     assert seen.scalars["temperature"] == pytest.approx(0.3)
     assert seen.scalars["effective_scale"] == pytest.approx(2.0)
     assert seen.margins["positive_scale"] == 2.0
-    assert {"effective_rank", "uniformity", "q"} <= seen.scalars.keys()
+    assert {"rankme", "uniformity", "q"} <= seen.scalars.keys()
     assert seen.scalars["feature_width"] == 6
     assert (run.header["method"], run.header["settings"]) == ("Model", {})
     assert run.cost["observations"] == 3
 
 
-def test_without_a_model_only_what_losses_compare_is_measured(tmp_path):
-    lens, model = Lens(tmp_path), Model()
-    with lens.recording():
-        loss_of(model)
-    assert {"q", "pull", "positive_angle"} <= lens.last.scalars.keys()
-    assert not {"effective_rank", "uniformity"} & lens.last.scalars.keys()
-
-
 @pytest.mark.parametrize("is_model_known", [True, False])
-def test_another_loss_is_reported_once(tmp_path, caplog, is_model_known):
+@pytest.mark.parametrize("is_loss_ours", [True, False])
+def test_what_is_there_is_measured_and_another_loss_reported_once(
+    tmp_path, caplog, is_model_known, is_loss_ours
+):
     lens, model = Lens(tmp_path, every=1), Model()
+    criterion = CRITERION if is_loss_ours else nn.MSELoss()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             with lens.recording(model if is_model_known else None):
-                one, other = model(torch.randn(16, 8)), model(torch.randn(16, 8))
-                (1 - nn.functional.cosine_similarity(one, other)).mean().backward()
-    [record] = caplog.records
-    assert "no loss of solo_margins was called" in record.getMessage()
-    assert ("effective_rank" in lens.last.scalars) == is_model_known
+                criterion(model(torch.randn(16, 8)), model(torch.randn(16, 8))).backward()
+    of_model, of_loss = {"rankme", "uniformity"}, {"q", "pull", "positive_angle"}
+    measured = lens.last.scalars.keys()
+    assert (of_model <= measured, of_loss <= measured) == (is_model_known, is_loss_ours)
+    assert len(caplog.records) == (0 if is_loss_ours else 1)
 
 
-def test_steps_may_be_told_and_a_resumed_loop_continues_its_file(tmp_path):
-    trained(Lens(tmp_path, every=2), 10, step=lambda step: step, epoch=lambda step: step / 4)
-    before = records.read(tmp_path).observations
-    assert [(seen.step, seen.epoch) for seen in before] == [(n, n / 4) for n in (0, 2, 4, 6, 8)]
-    trained(Lens(tmp_path, every=2), 2, step=lambda step: 6 + step)
-    after = records.read(tmp_path).observations
-    assert [seen.step for seen in after] == [0, 2, 4, 6]
-    assert after[:3] == before[:3]
-    assert after[3] != before[3]
+def test_margins_by_row_and_a_scaling_are_recorded(tmp_path):
+    lens, model = Lens(tmp_path, every=1), Model()
+    by_row = torch.linspace(0.0, 0.5, 16)
+    margins = Margins(angular=by_row, positive_scale=1.0 + by_row, scaling=torch.maximum)
+    with lens.recording(model):
+        query, key = model(torch.randn(16, 8)), model(torch.randn(16, 8))
+        mocov3_margin_loss_func(query, key, 0.3, margins).backward()
+    lens.finish()
+    [seen] = records.read(tmp_path).observations
+    assert (seen.margins["angular"], seen.margins["positive_scale"]) == (0.25, 1.25)
+    assert "maximum" in seen.margins["scaling"]
+    assert math.isfinite(seen.scalars["effective_scale"])
+    [run], [note] = load_runs([tmp_path])
+    assert run.margins == Margins(angular=0.25, positive_scale=1.25)
+    assert "maximum" in note
 
 
-def test_of_accumulated_batches_one_is_looked_at(tmp_path):
-    trained(Lens(tmp_path, every=1), 6, step=lambda batch: batch // 2)
-    assert [seen.step for seen in records.read(tmp_path).observations] == [0, 1, 2]
+def test_steps_and_epochs_may_be_told_as_by_a_loop_that_resumes(tmp_path):
+    trained(Lens(tmp_path, every=2), 6, step=lambda step: step, epoch=lambda step: step / 4)
+    trained(Lens(tmp_path, every=2), 3, step=lambda step: 4 + step)
+    seen = records.read(tmp_path).observations
+    assert [(one.step, one.epoch) for one in seen[:2]] == [(0, 0.0), (2, 0.5)]
+    assert [(one.step, math.isnan(one.epoch)) for one in seen[2:]] == [(4, True), (6, True)]
 
 
 def test_steps_that_begin_anew_in_every_epoch_are_refused(tmp_path):
@@ -124,25 +128,6 @@ def test_a_step_that_fails_is_not_observed(tmp_path):
     assert not model.backbone._forward_hooks
     trained(lens, 1, model)
     assert [seen.step for seen in records.read(tmp_path).observations] == [1]
-
-
-class Collapsed(Model):
-    """Every image has the same projection, but for noise."""
-
-    def forward(self, x):
-        return super().forward(x) * 0 + torch.randn(16, 4)
-
-
-def test_a_collapse_is_told_without_epochs(tmp_path, caplog):
-    lens = Lens(tmp_path, every=1, on_collapse="stop")
-    with caplog.at_level(logging.WARNING):
-        while not lens.stopped and (lens.last is None or lens.last.step < 40):
-            trained(lens, 1, Collapsed())
-    # Ten observations are the warm-up, and the symptom has to last.
-    assert 10 <= lens.last.step < 20
-    for text in (caplog.text, advise([str(tmp_path)])):
-        assert "lower margins.positive_scale (now 2)" in text
-        assert "method_kwargs" not in text
 
 
 def test_all_ranks_of_a_loop_stop_together(tmp_path):
@@ -215,7 +200,7 @@ def test_any_lightning_module_in_any_trainer(tmp_path, accelerator, where, folde
     run = records.read(folder)
     seen = [(one.step, one.epoch) for one in run.observations]
     assert seen == [(0, 0.0), (2, 0.5), (4, 1.0), (6, 1.5)]
-    assert {"effective_rank", "q", "uniformity"} <= run.observations[0].scalars.keys()
+    assert {"rankme", "q", "uniformity"} <= run.observations[0].scalars.keys()
     assert load_runs([folder])[1] == []
     if where == "logs":
         assert "lens/q" in (folder / "metrics.csv").read_text().splitlines()[0]

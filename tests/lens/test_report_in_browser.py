@@ -4,6 +4,8 @@ import pytest
 from lens_runs import SETTINGS, write_run
 from report_pages import lens_report
 
+from solo_margins.lens.runs import COLOURS
+
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 HOSTILE = "<b>run<"
@@ -26,7 +28,7 @@ class Opened:
     """A page, and all that it said and asked for."""
 
     def __init__(self, browser, address):
-        screen = {"width": 1280, "height": 800}
+        screen = {"width": 1200, "height": 800}
         context = browser.new_context(viewport=screen, color_scheme="light", offline=True)
         self.page = context.new_page()
         self.requests, self.said = [], []
@@ -101,13 +103,29 @@ def test_the_slider_moves_the_histograms(opened):
 
 
 def test_a_click_on_a_run_hides_it_in_every_plot(opened):
-    count = 'plot.data.filter((line) => line.visible === "legendonly").length'
+    first, second = opened.page.locator("#representation .runs button").all()
+    hidden = "plots.map((plot) => plot.data.filter((line) => line.visible === false))"
+    colours = f"[...new Set({hidden}.flat().map((line) => line.line.color))]"
+    first.click()
     # The first run is in every plot, also in those of the polarization.
-    first = opened.page.locator("#representation .legendtoggle").nth(0)
+    assert opened.page.evaluate(f"{hidden}.every((lines) => lines.length > 0)")
+    assert opened.page.evaluate(colours) == [COLOURS[0]]
+    second.click()
+    assert opened.page.evaluate(colours) == list(COLOURS[:2])
+    assert opened.page.locator('.runs button[aria-pressed="true"]').count() == 0
     first.click()
-    opened.page.wait_for_function(f"() => plots.every((plot) => {count} > 0)")
-    first.click()
-    opened.page.wait_for_function(f"() => plots.every((plot) => {count} === 0)")
+    second.click()
+    assert opened.page.evaluate(colours) == []
+
+
+def test_the_tool_bar_covers_nothing(opened):
+    plot = opened.page.locator("#gradients .plot").first
+    plot.hover()
+    bar = plot.locator(".modebar")
+    playwright.expect(bar).to_have_css("opacity", "1")
+    bottom = bar.bounding_box()["y"] + bar.bounding_box()["height"]
+    assert bottom <= plot.locator(".nsewdrag").first.bounding_box()["y"]
+    opened.page.mouse.move(0, 0)
 
 
 def test_light_and_dark(opened):
@@ -131,7 +149,7 @@ def test_paper_holds_everything(opened):
     opened.page.set_viewport_size({"width": 703, "height": 1032})
     assert opened.too_wide() == []
     assert not opened.page.locator("nav").is_visible()
-    opened.page.set_viewport_size({"width": 1280, "height": 800})
+    opened.page.set_viewport_size({"width": 1200, "height": 800})
     opened.emulate(media="screen")
     back = "Math.abs(plot.clientWidth - plot.querySelector('svg').clientWidth) <= 1"
     opened.page.wait_for_function(f"() => plots.every((plot) => {back})")

@@ -42,6 +42,15 @@ def test_without_args_json_the_lens_knows_the_settings(tmp_path):
     assert run.margins == Margins(positive_scale=2.0, curvature=1.0)
 
 
+def test_records_of_earlier_versions_are_read(tmp_path):
+    path = write_run(tmp_path / "run", looks=6) / "lens.jsonl"
+    path.write_text(path.read_text().replace('"rankme"', '"effective_rank"'))
+    [run], notes = load_runs([path.parent])
+    assert notes == []
+    assert run.lens.observations[-1].scalars["rankme"] > 12
+    assert "effective_rank" not in run.lens.observations[-1].scalars
+
+
 def test_a_half_written_file_shows_what_is_whole(tmp_path):
     path = write_run(tmp_path / "run", looks=3) / "lens.jsonl"
     content = path.read_bytes().rstrip(b"\n").split(b"\n")
@@ -84,22 +93,18 @@ def test_missing_and_broken_files_are_named(tmp_path, file, content, named):
     assert any(named in note for note in notes), notes
 
 
-def test_a_header_of_wrong_kinds_is_survived(tmp_path):
-    write_lens(tmp_path, [], settings="on", versions=["torch"], method={"a": 1}, host=3)
-    [run], notes = load_runs([tmp_path])
-    assert (run.versions, run.settings, run.margins) == ({}, {}, None)
-    assert any("args.json" in note for note in notes)
-
-
-@pytest.mark.parametrize("temperature", ["warm", None, True, float("inf")])
-def test_settings_that_are_not_numbers(tmp_path, temperature):
-    folder = write_run(tmp_path, looks=2)
+def test_settings_and_headers_of_wrong_kinds_are_survived(tmp_path):
+    damaged = write_lens(
+        tmp_path / "damaged", [], settings="on", versions=["torch"], method={"a": 1}
+    )
+    folder = write_run(tmp_path / "odd", looks=2)
     args = json.loads((folder / "args.json").read_text())
-    args["method_kwargs"].update(temperature=temperature, polarization="on")
+    args["method_kwargs"].update(temperature="warm", polarization="on")
     (folder / "args.json").write_text(json.dumps(args))
-    [run], _ = load_runs([folder])
-    assert run.number("temperature") is None
-    assert run.band() is None
+    (headless, odd), notes = load_runs([damaged.parent, folder])
+    assert (headless.versions, headless.settings, headless.margins) == ({}, {}, None)
+    assert (odd.number("temperature"), odd.band()) == (None, None)
+    assert any("args.json" in note for note in notes)
 
 
 def test_the_parts_of_a_resumed_run_are_joined(tmp_path):

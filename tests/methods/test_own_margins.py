@@ -8,8 +8,8 @@ from method_parents import needs
 from omegaconf import OmegaConf
 from solo.methods import METHODS
 
+from solo_margins import scalings
 from solo_margins.losses import Margins
-from solo_margins.methods import scalings
 from solo_margins.methods.corrected import CheckpointRefused
 from solo_margins.same_run import defining_settings
 from solo_margins.training.checked_config import checked_pretraining

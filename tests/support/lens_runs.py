@@ -57,7 +57,9 @@ def observation(step, progress, speed=1.0, margins=None, **scalars):
             "silenced_positives": 0.02 + 0.1 * done,
             "alignment": 1.4 - 1.1 * done,
             "uniformity": -1.0 - 2.2 * done,
-            "effective_rank": 12 + 60 * done,
+            "rankme": 12 + 60 * done,
+            "rankme_rows": 512.0,
+            "alpha_req": 1.8 - 0.7 * done,
             "feature_width": 128.0,
             **scalars,
         },
@@ -84,6 +86,7 @@ def metrics(path, accuracies, knn=None):
 
 def write_lens(folder, observations, **header):
     """Write the file of the lens alone, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.FILE
     records.begin(path, {**HEADER, **header}, first_step=0)
     for seen in observations:

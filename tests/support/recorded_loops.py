@@ -25,5 +25,5 @@ def collapsing_rank(rank, folder):
             z = parallel(torch.randn(16, 8)) * rank + torch.randn(16, 4)
             criterion(z, z if rank else torch.randn(16, 4)).backward()
         if rank == 0:
-            is_measured &= {"effective_rank", "uniformity"} <= lens.last.scalars.keys()
+            is_measured &= {"rankme", "uniformity"} <= lens.last.scalars.keys()
     return step, lens.stopped, is_measured
