@@ -197,17 +197,18 @@ class TensorBatches(EpochBatches):
     def batches(self, epoch: int, first: int) -> Iterator[Any]:
         """Yield the batches of an epoch, beginning with batch ``first``."""
         device = "cpu" if self.trainer is None else self.trainer.strategy.root_device
-        rank, ranks = self.ranks()
         for number, batch in enumerate(self.share(epoch, first), first):
-            generator = _generator(self.seed, epoch, number)
-            # For the images of all ranks: each takes those of its own.
-            draw = partial(torch.rand, self.batch_size * ranks, NUMBERS, generator=generator)
             indexes = torch.tensor([index for _, index in batch])
-            images, targets = _batch(
-                self.dataset, indexes, device, lambda draw=draw: draw()[rank::ranks]
-            )
+            draw = partial(self._numbers, _generator(self.seed, epoch, number))
+            images, targets = _batch(self.dataset, indexes, device, draw)
             views = self.views(images)
             yield [indexes, views, targets] if self.indexed else (*views, targets)
+
+    def _numbers(self, generator: torch.Generator) -> Tensor:
+        """Return the random numbers of one view of a batch."""
+        rank, ranks = self.ranks()
+        of_all_ranks = torch.rand(self.batch_size * ranks, NUMBERS, generator=generator)
+        return of_all_ranks[rank::ranks]
 
 
 @dataclass(eq=False)

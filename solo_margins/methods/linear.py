@@ -36,6 +36,8 @@ class LinearClassifier(LinearModel):
         mixup_func: mixes images and targets of a training batch.
     """
 
+    classifier: Any
+
     def __init__(
         self,
         backbone: nn.Module,

@@ -9,7 +9,6 @@ from omegaconf.errors import InterpolationResolutionError
 
 from solo_margins import results, training
 from solo_margins.data.dataset_paths import take_data_of_pretraining
-from solo_margins.data.folders import stratified_indices
 from solo_margins.data.image_spec import classifier_spec
 from solo_margins.evaluation.knn import knn
 from solo_margins.evaluation.probe import linear_and_knn, probe
@@ -108,17 +107,6 @@ def test_the_digits_are_found_wherever_they_are_now(digits_checkpoint, monkeypat
 def test_data_without_a_name_are_called_by_what_they_are(foreign_checkpoint):
     cfg = completed(foreign_checkpoint)
     assert (cfg.data.name, cfg.data.dataset, cfg.name) == (None, "custom", "linear-custom")
-
-
-def test_a_share_of_every_class_is_chosen_by_the_seed():
-    labels = torch.arange(1000) % 10
-    labels[:15] = 10
-    chosen = stratified_indices(labels, 0.1, seed=1)
-    counts = labels[chosen].bincount().tolist()
-    assert counts == [round(0.1 * int((labels == label).sum())) for label in range(11)]
-    assert torch.equal(chosen, stratified_indices(labels, 0.1, seed=1))
-    assert not torch.equal(chosen, stratified_indices(labels, 0.1, seed=2))
-    assert sorted(labels[stratified_indices(labels, 1e-6, seed=1)].tolist()) == list(range(11))
 
 
 def test_few_labels_of_torchvisions_files(stored, cifar10_checkpoint, slow_probe):
