@@ -59,6 +59,6 @@ if __name__ == "__main__":
     folder = Path(sys.argv[2])
     try:
         prepare(Path(sys.argv[1]), folder)
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         sys.exit(f"Error: {error}")
     print(f"Done; use data=tinyimagenet data.train_path={folder}")

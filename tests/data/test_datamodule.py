@@ -123,6 +123,13 @@ def test_a_classifier_is_trained_on_crops_and_validated_on_the_centre(linear_con
     assert torch.equal(data.validation.dataset[3][0], centre(validation[3][0]))
 
 
+def test_validation_without_a_class_keeps_the_labels(config, image_folder, tmp_path):
+    shutil.copytree(image_folder / "val", tmp_path / "val")
+    shutil.rmtree(tmp_path / "val" / "class0")
+    data = RunData(config("mocov3", f"data.val_path={tmp_path / 'val'}"), pretraining=True)
+    assert {label for _, labels in data.validation for label in labels.tolist()} == {1, 2}
+
+
 def test_auto_augment_augments_training_images_alone(linear_config):
     plain, augmented = (
         RunData(linear_config(f"auto_augment={value}"), pretraining=False)

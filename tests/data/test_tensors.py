@@ -13,6 +13,7 @@ from PIL import Image
 
 from solo_margins import files as files_module
 from solo_margins.data import folders, tensors
+from solo_margins.data.batch_views import BatchView
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
 from solo_margins.training.pretrain import parsed_pretraining
@@ -208,6 +209,41 @@ def test_kornia_is_asked_for_by_name(image_folder):
         image_folder, "import sys; sys.modules['kornia'] = None"
     ).communicate(timeout=200)
     assert "ImportError: data.format=tensors needs kornia" in told
+
+
+CROPS = BatchView(16, (0.0,) * 3, (1.0,) * 3, area=(0.2, 1.0), steps=(0, 0, 0, 0, 0, 0.5))
+
+
+def test_ranks_make_together_the_views_of_one_process(cache, images, at):
+    decoded = tensors.load(files_in(images))
+
+    def views_of(rank, ranks):
+        batches = tensors.TensorBatches(decoded, CROPS, 8 // ranks, seed=1, indexed=True)
+        batches.trainer = at(rank, ranks)
+        return [(indexes, views) for indexes, views, _ in batches]
+
+    ranks = zip(views_of(0, 2), views_of(1, 2), strict=True)
+    for (indexes, views), ((first, ones), (second, others)) in zip(
+        views_of(0, 1), ranks, strict=True
+    ):
+        assert torch.equal(indexes, torch.stack([first, second], 1).flatten())
+        assert torch.equal(views, torch.stack([ones, others], 1).flatten(0, 1))
+
+
+def test_views_for_features_have_numbers_of_their_own(cache, images):
+    decoded = tensors.load(files_in(images))
+
+    def views_of(number, batch_size, seed=0):
+        views = tensors.TensorViews(decoded, CROPS, number, seed)
+        return torch.cat([batch for batch, _ in tensors.view_loader(views, batch_size)])
+
+    views = views_of(3, 30)
+    assert views.shape == (36, 3, 3, 16, 16)
+    for number in range(3):
+        assert not torch.equal(views[:, number], views[:, number - 1])
+    assert torch.equal(views, views_of(3, 1))
+    assert torch.equal(views[:, :2], views_of(2, 30))
+    assert not torch.equal(views, views_of(3, 30, seed=1))
 
 
 @pytest.mark.parametrize("name", ["cifar10", "stl10"])
