@@ -142,7 +142,9 @@ def torchvision_files(name: str, root: str | Path, split: str, download: bool | 
 
     data = NAMED[name]
     dataset: Any = getattr(torchvision.datasets, name.upper())
-    part = {"split": split} if name == "stl10" else {"train": split == "train"}
+    part: dict[str, Any] = {"train": split == "train"}
+    if name == "stl10":
+        part = {"split": split}
     try:
         return dataset(root, **part, download=download is not False)
     except URLError as error:

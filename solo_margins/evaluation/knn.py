@@ -19,6 +19,7 @@ docs/evaluation.md explains every setting.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,6 +127,7 @@ def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
     cfg, options = parse(arguments, VOTE)
     vote = {name: options.pop(name) for name in VOTE}
     check_vote(**vote)
+    began = time.perf_counter()
     task = load_task(cfg, **options, progress=progress)
     figures = neighbour_figures(task, **vote)
     print(
@@ -138,7 +140,7 @@ def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
         "knn_acc5": figures["acc5"],
         "recall_at_1": figures["recall_at_1"],
     }
-    task.record("knn", vote, named)
+    task.record("knn", vote, named, time.perf_counter() - began)
     return figures
 
 

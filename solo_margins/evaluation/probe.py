@@ -206,6 +206,7 @@ def probe_features(task: Task, passes: int = 4) -> ProbeResult:
 
 def probe(arguments: Sequence[str], progress: bool = True) -> ProbeResult:
     """Return and print the accuracy of the checkpoint that ``key=value`` arguments name."""
+    began = time.perf_counter()
     cfg, options = parse(arguments, OWN, PROTOCOL)
     task = load_probe(cfg, **options, progress=progress)
     result = probe_features(task, options["passes"])
@@ -217,7 +218,7 @@ def probe(arguments: Sequence[str], progress: bool = True) -> ProbeResult:
         "training"
     )
     figures = {"linear_acc1": result.acc1, "linear_acc5": result.acc5}
-    task.record("probe", {"passes": result.passes}, figures)
+    task.record("probe", {"passes": result.passes}, figures, time.perf_counter() - began)
     return result
 
 

@@ -3,9 +3,8 @@
 The evaluation commands name both by ``key=value`` arguments on top of ``linear.yaml``.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -68,7 +67,6 @@ class Task:
         device: where the backbone runs.
         extraction_batch_size: views that the backbone sees at a time.
         progress: whether there are progress bars.
-        began: when the evaluation began, in seconds of ``time.perf_counter``.
     """
 
     cfg: DictConfig
@@ -79,7 +77,6 @@ class Task:
     device: str = "auto"
     extraction_batch_size: int = 256
     progress: bool = True
-    began: float = field(default_factory=time.perf_counter)
 
     @cached_property
     def validation_features(self) -> Features:
@@ -95,13 +92,16 @@ class Task:
         """Return features of random views of the training images; 0 passes: of the centre view."""
         return self._features(self.train, "crops", passes) if passes else self.centre_features
 
-    def record(self, kind: str, own: Mapping[str, Any], figures: Mapping[str, float]) -> None:
+    def record(
+        self, kind: str, own: Mapping[str, Any], figures: Mapping[str, float], seconds: float
+    ) -> None:
         """Append a line to the file that ``results`` names, if it does.
 
         Args:
             kind: what the evaluation is, such as ``"knn"``.
             own: settings of the command that the configuration does not have.
             figures: what was measured.
+            seconds: how long that took.
         """
         if self.planned is None:
             return
@@ -110,7 +110,7 @@ class Task:
             kind=kind,
             settings={**self.planned.settings, **own},
             figures=dict(figures),
-            seconds=time.perf_counter() - self.began,
+            seconds=seconds,
             versions=versions(),
             finished=results.now(),
         )
@@ -118,17 +118,21 @@ class Task:
         print(f"Results: {self.cfg.results}", flush=True)
 
     def _features(self, images: Any, title: str, passes: int = 0) -> Features:
-        spec, which = classifier_spec(self.cfg), 0 if passes else 1
-        number, seed, size = max(1, passes), self.cfg.seed, self.extraction_batch_size
+        spec = classifier_spec(self.cfg)
+        number = max(1, passes)
+        size = self.extraction_batch_size
         if self.cfg.data.format == "tensors":
             from solo_margins.data import batch_views, tensors
 
-            view = batch_views.classifier_views(spec)[which]
+            crops, centre = batch_views.classifier_views(spec)
+            view = crops if passes else centre
             device = choose_device(self.device)
-            of_batches = tensors.TensorViews(images, view, number, seed, device)
+            of_batches = tensors.TensorViews(images, view, number, self.cfg.seed, device)
             loader = tensors.view_loader(of_batches, size)
         else:
-            views = Views(images, spec.transforms()[which], number, seed)
+            crop_transform, centre_transform = spec.transforms()
+            transform = crop_transform if passes else centre_transform
+            views = Views(images, transform, number, self.cfg.seed)
             loader = view_loader(views, size, self.cfg.data.num_workers)
         channels_last = not self.cfg.performance.disable_channel_last
         features = extract_features(

@@ -18,6 +18,7 @@ are extracted once. docs/evaluation.md explains every setting.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 
 from solo_margins.cli import run_cli
@@ -52,6 +53,7 @@ def transfer(arguments: Sequence[str], progress: bool = True) -> dict[str, dict[
     passes = options["passes"]
     figures: dict[str, dict[str, float]] = {}
     for name in list(tasks):
+        began = time.perf_counter()
         # Without the reference its images and features can be freed.
         task = tasks.pop(name)
         layer = probe_features(task, passes)
@@ -63,7 +65,8 @@ def transfer(arguments: Sequence[str], progress: bool = True) -> dict[str, dict[
             "knn_acc5": neighbours["acc5"],
             "recall_at_1": neighbours["recall_at_1"],
         }
-        task.record("transfer", {"passes": passes}, figures[name])
+        seconds = time.perf_counter() - began
+        task.record("transfer", {"passes": passes}, figures[name], seconds)
     print(f"Linear layer: {protocol(layer)}; kNN: k=20. Percent of the validation images:\n")
     print(table(figures))
     return figures
