@@ -62,18 +62,6 @@ def test_a_named_data_set_is_found_however_it_is_stored(name, how, stored, named
     assert OmegaConf.to_container(cfg.data) == before, "a second call changed something"
 
 
-def test_any_folder_may_have_unlabelled_images(named_config, image_folder, tmp_path):
-    path = shutil.copytree(image_folder / "train", tmp_path / "train")
-    shutil.copytree(image_folder / "flat", path / "class0-more" / "deeper")
-    cfg = named_config("folder", path, "data.unlabelled_folder=class0-more", "data.dataset=custom")
-    assert cfg.data.num_classes == 3
-    assert unlabelled_folder(cfg) == path / "class0-more"
-    # In a configuration that is not ours it is a class.
-    other = named_config(None, path, "data.unlabelled_folder=class0-more")
-    assert other.data.num_classes == 4
-    assert unlabelled_folder(other) is None
-
-
 def test_unlabelled_images_may_lie_beside_the_training_folder(stored, named_config):
     path = stored("stl10", "folder")
     shutil.move(path / "train" / "unlabeled", path / "unlabeled")
@@ -246,3 +234,8 @@ def test_configurations_of_others_are_left_alone(stored, raw_config, image_folde
     before = OmegaConf.to_container(cfg.data)
     resolve(cfg, pretraining=True)
     assert OmegaConf.to_container(cfg.data) == {**before, "num_classes": 3}
+    # Without a name of ours it is a class like the others.
+    resolved = raw_config("simclr", "data.unlabelled_folder=class0")
+    resolve(resolved, pretraining=True)
+    assert resolved.data.num_classes == 3
+    assert unlabelled_folder(resolved) is None

@@ -14,6 +14,7 @@ from solo_margins.evaluation.probe import linear_and_knn, probe
 
 def test_a_probe_of_the_digits(digits_checkpoint, capsys, tmp_path):
     given = [f"pretrained_feature_extractor={digits_checkpoint}", "max_epochs=20", "passes=0"]
+    given.append("optimizer.batch_size=128")
     found = probe([*given, f"results={tmp_path / 'runs.jsonl'}"], progress=False)
     assert (found.train_images, found.validation_images) == (1433, 364)
     assert (found.num_classes, found.num_features, found.epochs) == (10, 128, 20)
@@ -27,7 +28,7 @@ def test_a_probe_of_the_digits(digits_checkpoint, capsys, tmp_path):
     plain, other = results.read(tmp_path / "runs.jsonl")
     assert plain.figures == {"linear_acc1": found.acc1, "linear_acc5": found.acc5}
     assert (plain.kind, plain.settings["passes"], plain.data) == ("probe", 0, "digits")
-    assert plain.settings["optimizer"]["lr"] == 1, "the rate is that of the configuration"
+    assert plain.settings["optimizer"]["lr"] == 1, "the rate is not that of the configuration"
     assert "normalize_features" not in plain.settings, "older runs keep their ids"
     assert other.settings["normalize_features"] is True
 
