@@ -1,18 +1,10 @@
 """Images that are much smaller than their views are reported before the first step."""
 
-import importlib.util
-
 import damaged_images
 import pytest
 from PIL import Image
 
 from solo_margins.data.datamodule import RunData
-
-needs_dali = pytest.mark.skipif(
-    importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
-    reason="DALI is not installed",
-)
-DALI = ("data.format=dali", "dali.device=cpu")
 
 
 @pytest.fixture
@@ -29,10 +21,7 @@ def warnings_of(config, view, caplog):
     return make
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [(), ("data.format=tensors",), pytest.param(DALI, marks=needs_dali), ("data.fraction=0.5",)],
-)
+@pytest.mark.parametrize("overrides", [(), ("data.format=tensors",), ("data.fraction=0.5",)])
 def test_views_of_more_than_twice_the_size_are_reported(warnings_of, overrides):
     # The images have 36 × 40 pixels.
     overrides = (*overrides, "optimizer.batch_size=4")
