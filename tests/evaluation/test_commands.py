@@ -135,6 +135,9 @@ def test_knn_of_separable_and_of_shuffled_features():
     wrong = separable(24)
     shifted = Features(wrong.values, (wrong.labels + 1) % 6)
     assert knn_accuracy(shifted, separable(12), 3, 0.07)["acc1"] == 0.0
+    # Every pass votes; the nearest neighbours are in the second one.
+    both = Features(torch.cat([-wrong.values, wrong.values]), wrong.labels)
+    assert knn_accuracy(both, separable(12), 3, 0.07)["acc1"] == 100.0
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
