@@ -61,7 +61,9 @@ def table(records: Iterable[results.Record], figures: list[str] | None = None) -
         name for run in runs for name, value in run.figures.items() if math.isfinite(value)
     )
     columns = figures or [
-        name for name in measured if name.endswith("acc1") and not name.startswith("train")
+        name
+        for name in measured
+        if name.endswith(("acc1", "recall_at_1")) and not name.startswith("train")
     ]
     settings = differing(runs)
     groups: dict[tuple[str, ...], list[results.Record]] = {}

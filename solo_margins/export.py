@@ -15,6 +15,7 @@ import copy
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,21 @@ TOLERANCE = 1e-6  # of features, relative to the largest one
 ONLINE = {"val_acc1": "online linear classifier", "val_knn_acc1": "online kNN"}
 
 
-# Import of a library, text of a function that makes a model, the function, and its arguments.
-Candidate = tuple[str, str, Callable[..., nn.Module], dict[str, Any]]
+@dataclass(frozen=True)
+class Candidate:
+    """A way to make a model with a library.
+
+    Attributes:
+        library: the line that imports it.
+        text: how a program calls the function that makes the model.
+        function: that function.
+        arguments: of the function.
+    """
+
+    library: str
+    text: str
+    function: Callable[..., nn.Module]
+    arguments: dict[str, Any]
 
 
 def _candidates(target: str, name: str, backbone: nn.Module) -> Iterator[Candidate]:
@@ -53,17 +67,18 @@ def _candidates(target: str, name: str, backbone: nn.Module) -> Iterator[Candida
 
     resnet = f"resnet{name.rpartition('resnet')[2]}"
     if target != "timm" and hasattr(models, resnet):
-        yield "from torchvision import models", f"models.{resnet}", getattr(models, resnet), {}
+        function = getattr(models, resnet)
+        yield Candidate("from torchvision import models", f"models.{resnet}", function, {})
     if target != "torchvision":
         import timm
 
         model = (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture", resnet)
         if timm.is_model(model):
             arguments = {"model_name": model, "num_classes": 0}
-            yield "import timm", "timm.create_model", timm.create_model, arguments
+            yield Candidate("import timm", "timm.create_model", timm.create_model, arguments)
     if target == "safetensors" and name in BACKBONES:
         library = "from solo_margins.backbones import BACKBONES"
-        yield library, f"BACKBONES[{name!r}]", BACKBONES[name], {}
+        yield Candidate(library, f"BACKBONES[{name!r}]", BACKBONES[name], {})
 
 
 def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -> list[str]:
@@ -74,13 +89,13 @@ def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -
     """
     name = str(args.backbone.name)
     kwargs: Any = OmegaConf.to_container(args.backbone.get("kwargs") or OmegaConf.create({}))
-    for library, function_text, function, arguments in _candidates(target, name, backbone):
-        arguments |= kwargs
+    for candidate in _candidates(target, name, backbone):
+        arguments = {**candidate.arguments, **kwargs}
         listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        lines = [library, "", f"model = {function_text}({listed})"]
+        lines = [candidate.library, "", f"model = {candidate.text}({listed})"]
         # A library may reject arguments that solo-learn's variant of a model accepts.
         with contextlib.suppress(RuntimeError, TypeError):
-            network = function(**arguments)
+            network = candidate.function(**arguments)
             # Layers in which stems differ. The repr of a layer is its constructor: Conv2d(3, …).
             for part in ("conv1", "maxpool", "fc"):
                 layer = getattr(backbone, part, None)
@@ -89,9 +104,9 @@ def plain_model(target: str, args: DictConfig, backbone: nn.Module, size: int) -
                     setattr(network, part, copy.deepcopy(layer))
             if _is_same(network, backbone, size):
                 return lines
+    advice = "" if target == "safetensors" else "; --to safetensors writes them unchanged"
     raise ValueError(
-        f"--to {target}: {target} has no model for the weights of backbone.name={name}"
-        + ("; --to safetensors writes them unchanged." if target != "safetensors" else ".")
+        f"--to {target}: {target} has no model for the weights of backbone.name={name}{advice}."
     )
 
 
@@ -160,11 +175,11 @@ def _card(checkpoint: Path, args: DictConfig, program: str) -> str:
         rows["images"] = f"{images.size} × {images.size} pixels, RGB from 0 to 1"
         rows["mean"], rows["standard deviation"] = list(images.mean), list(images.std)
     logged = logged_accuracies(checkpoint.parent, [])
-    measured = {
-        f"{title}, validation images": f"{logged[name][max(logged[name])]:.2f}"
-        for name, title in ONLINE.items()
-        if logged.get(name)
-    }
+    measured = {}
+    for name, title in ONLINE.items():
+        if logged.get(name):
+            last = max(logged[name])
+            measured[f"{title}, validation images"] = f"{logged[name][last]:.2f}"
     return CARD.read_text().format(
         args=args,
         program=program,

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import checkpoint_setting
 from solo_margins.files import digits_folder
-from solo_margins.recipes import probe_setting, recipe_value
+from solo_margins.recipes import few_labels_setting, probe_setting, recipe_value
 
 
 def install() -> None:
@@ -22,6 +22,7 @@ def install() -> None:
     - ``${solo_margins.patch_size:<image size>}``: patches of a ViT for images of that size
     - ``${solo_margins.recipe:<method>,<data>,<variant>,<key>,<default>}``: a value of a recipe
     - ``${solo_margins.probe:<data>,<setting>,<default>}``: how a linear probe is trained
+    - ``${solo_margins.few_labels:<percent>,<setting>}``: how a network is fine-tuned on few labels
     - ``${solo_margins.small_images_format:}``: how images of a small data set are read here
     - ``${solo_margins.data_workers:<devices>}``: how many processes load images for each device
     - ``${solo_margins.first:<value>,<value>}``: the first of them that is not null
@@ -32,6 +33,7 @@ def install() -> None:
         "patch_size": patch_size,
         "recipe": recipe_value,
         "probe": probe_setting,
+        "few_labels": few_labels_setting,
         "small_images_format": small_images_format,
         "data_workers": data_workers,
         "first": first,

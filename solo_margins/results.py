@@ -41,7 +41,7 @@ class Record:
     """A finished run, one line of a results file.
 
     Attributes:
-        kind: ``"pretrain"``, ``"linear"``, …
+        kind: ``"pretrain"``, ``"linear"``, ``"finetune"``, ``"probe"``, …
         settings: every setting that defines the run; its id is made of them.
         host: the version of solo-learn, ``"main"`` or ``"pypi"``.
         figures: measured quantity to its last value; a non-finite value is stored as null and read

@@ -60,6 +60,7 @@ IGNORED_VALUES = {
     "data.on_error": "raise",
     "numerics.on_nonfinite": "stop",
     "method_kwargs.simulated_ranks": 1,
+    "normalize_features": False,
 }
 # Where images are stored. Data with a name are the same everywhere; other data are known by this.
 IMAGE_LOCATIONS = frozenset({"data.train_path", "data.val_path", "data.dataset"})

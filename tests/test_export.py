@@ -141,15 +141,3 @@ def test_nothing_is_written_over(stored, tmp_path):
     (tmp_path / "taken").mkdir()
     with pytest.raises(ValueError, match="--output"):
         export(run, "timm", tmp_path / "taken")
-
-
-def test_a_timm_model_is_a_backbone(config):
-    run = training.pretrain(config("simclr_margin", "backbone.name=timm/resnet10t"))
-    keys = torch.load(run.checkpoint, weights_only=True)["state_dict"]
-    assert "backbone.layer4.0.conv1.weight" in keys
-
-
-@pytest.mark.parametrize("name", ["timm/resnet10tt", "resnet19"])
-def test_an_unknown_backbone_is_refused(config, name):
-    with pytest.raises(ValueError, match="resnet1"):
-        training.pretrain(config("simclr_margin", f"backbone.name={name}"))

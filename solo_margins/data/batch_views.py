@@ -38,6 +38,9 @@ BOX_PASSES = 3
 # PIL cuts the weights of a box off to whole numbers, so that a tie is rounded down.
 BELOW_HALF = 0.499
 
+# Columns of the strengths of jitter; brightness is the first.
+CONTRAST, SATURATION, HUE = 1, 2, 3
+
 # Random numbers of one view of an image, by what they are for.
 PARTS = {
     "area": TRIES,
@@ -101,11 +104,12 @@ class BatchView:
         ).unbind(1)
         images = self._resampled(batch, numbers, flip)
         _change(images, jitter, self._jittered, numbers["factors"], numbers["order"])
-        _change(images, grey, lambda some: _grey(some).expand_as(some))
+        _change(images, grey, _without_colour)
         _change(images, blur, _blurred, BLURS[0] + (BLURS[1] - BLURS[0]) * numbers["blur"])
-        _change(images, solarize, lambda some: torch.where(some < SOLARIZED_FROM, some, 255 - some))
-        _change(images, equalize, lambda some: 255 * kornia_equalize(some / 255))
-        mean, std = (255 * images.new_tensor(v)[:, None, None] for v in (self.mean, self.std))
+        _change(images, solarize, _solarized)
+        _change(images, equalize, _equalized)
+        mean = 255 * images.new_tensor(self.mean)[:, None, None]
+        std = 255 * images.new_tensor(self.std)[:, None, None]
         return images.sub_(mean).div_(std)
 
     def _resampled(self, batch: ImageBatch, numbers: dict[str, Tensor], flip: Tensor) -> Tensor:
@@ -113,9 +117,8 @@ class BatchView:
         if self.area is None:
             shorter = torch.minimum(heights, widths)
             # torchvision rounds down.
-            rows, columns = (
-                (self.shorter_side * sides / shorter).floor() for sides in (heights, widths)
-            )
+            rows = (self.shorter_side * heights / shorter).floor()
+            columns = (self.shorter_side * widths / shorter).floor()
             top = left = torch.zeros(())
         else:
             top, left, heights, widths = _crops(heights, widths, self.area, numbers)
@@ -123,9 +126,9 @@ class BatchView:
         vertical = self._weights(top, heights, rows, batch.pixels.shape[2])
         horizontal = self._weights(left, widths, columns, batch.pixels.shape[3])
         horizontal = torch.where(flip[:, None, None], horizontal.flip(1), horizontal)
-        vertical, horizontal = (
-            weights.to(batch.pixels.device)[:, None] for weights in (vertical, horizontal)
-        )
+        # The same for the three channels.
+        vertical = vertical.to(batch.pixels.device)[:, None]
+        horizontal = horizontal.to(batch.pixels.device)[:, None]
         images = _as_bytes(batch.pixels.to(horizontal.dtype) @ horizontal.mT)
         return _as_bytes(vertical @ images)
 
@@ -135,7 +138,8 @@ class BatchView:
         As PIL resizes: the filter grows with the reduction, and sees nothing outside the crop.
         """
         scale = (length / resized)[:, None, None]
-        start, length = (value[..., None, None] for value in (start, length))
+        start = start[..., None, None]
+        length = length[..., None, None]
         # torchvision rounds the first row of a central crop half to even.
         first = ((resized - self.size) / 2).round()[:, None, None]
         centres = (torch.arange(self.size)[:, None] + first + 0.5) * scale
@@ -148,23 +152,24 @@ class BatchView:
     def _jittered(self, images: Tensor, numbers: Tensor, order: Tensor) -> Tensor:
         """Change brightness, contrast, saturation and hue, in an order of each image's own."""
         strengths = torch.tensor(self.jitter)
-        lowest, highest = (1 - strengths).clamp(min=0), 1 + strengths
+        lowest = (1 - strengths).clamp(min=0)
+        highest = 1 + strengths
         factors = lowest + (highest - lowest) * numbers
-        turns = strengths[3] * (2 * numbers[:, 3] - 1)
-        factors[:, 3] = 1
+        turns = strengths[HUE] * (2 * numbers[:, HUE] - 1)
+        factors[:, HUE] = 1
         for change in order.argsort(1).unbind(1):
-            factor = factors.gather(1, change[:, None])
+            factor = factors.gather(1, change[:, None])[:, 0]
             # Shares of the image, its grey values and their mean in the changed image.
-            shares = torch.stack(
-                [factor[:, 0], *((1 - factor[:, 0]) * (change == kind) for kind in (2, 1))]
-            )
+            of_grey = (1 - factor) * (change == SATURATION)
+            of_mean = (1 - factor) * (change == CONTRAST)
+            shares = torch.stack([factor, of_grey, of_mean])
             own, of_grey, of_mean = shares.to(images.device)[..., None, None, None]
             grey = _grey(images)
             added = of_grey * grey + of_mean * grey.mean((1, 2, 3), keepdim=True).round_()
             # PIL rounds down here.
             images = torch.addcmul(added, images, own).clamp_(0, 255).floor_()
-            if self.jitter[3]:
-                _change(images, change == 3, _turned, turns)
+            if self.jitter[HUE]:
+                _change(images, change == HUE, _turned, turns)
         return images
 
 
@@ -220,7 +225,7 @@ def _crops(
 ) -> tuple[Tensor, ...]:
     """Return top, left, height and width of random crops, as torchvision chooses them."""
     areas = (area[0] + (area[1] - area[0]) * numbers["area"]) * (heights * widths)[:, None]
-    low, high = (math.log(ratio) for ratio in RATIOS)
+    low, high = math.log(RATIOS[0]), math.log(RATIOS[1])
     ratios = (low + (high - low) * numbers["ratio"]).exp()
     tried = torch.stack([(areas / ratios).sqrt().round(), (areas * ratios).sqrt().round()])
     sides = torch.stack([heights, widths])
@@ -247,6 +252,18 @@ def _as_bytes(images: Tensor) -> Tensor:
 
 def _grey(images: Tensor) -> Tensor:
     return rgb_to_grayscale(images).round_()
+
+
+def _without_colour(images: Tensor) -> Tensor:
+    return _grey(images).expand_as(images)
+
+
+def _solarized(images: Tensor) -> Tensor:
+    return torch.where(images < SOLARIZED_FROM, images, 255 - images)
+
+
+def _equalized(images: Tensor) -> Tensor:
+    return 255 * kornia_equalize(images / 255)
 
 
 def _cubic(distances: Tensor) -> Tensor:

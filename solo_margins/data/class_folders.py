@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+log = logging.getLogger("solo_margins.data")
+
+# What was warned of once in this process.
+_warned: set[str] = set()
+
 # File extensions of images: those of torchvision and .gif.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -89,11 +94,6 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         # Same colours; without this step PIL warns about every such image.
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-log = logging.getLogger("solo_margins.data")
-
-_warned: set[str] = set()
 
 
 def folders_in(root: str | Path, without: Path | None = None) -> list[str]:

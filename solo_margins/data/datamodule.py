@@ -112,7 +112,7 @@ def _pil_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     else:
         spec = classifier_spec(cfg)
         transform = spec.auto_augment() if cfg.auto_augment else spec.transforms()[0]
-    _innermost(images).transform = transform
+    folders.innermost(images).transform = transform
     if pretraining:
         images = folders.Indexed(images)
     batch_size, workers = cfg.optimizer.batch_size, cfg.data.num_workers
@@ -130,7 +130,7 @@ def _others_choose(cfg: DictConfig) -> bool:
 def _dali_batches(cfg: DictConfig, images: Any, pretraining: bool) -> Any:
     from solo_margins.data import dali
 
-    files = _innermost(images)
+    files = folders.innermost(images)
     if not isinstance(files, folders.ImageFiles):
         raise ValueError(
             f"data.format=dali reads image folders, but data.dataset={cfg.data.dataset} is read "
@@ -247,8 +247,3 @@ def _loader(images: Any, batch_size: int, num_workers: int, **settings: Any) -> 
         worker_init_fn=deterministic.ignore_group_signals,
         **settings,
     )
-
-
-def _innermost(images: Any) -> Any:
-    """Return the data set that a subset takes its images from."""
-    return images.dataset if isinstance(images, Subset) else images

@@ -311,23 +311,29 @@ def take_data_of_pretraining(cfg: DictConfig) -> None:
     check_exists(checkpoint)
     args = read_settings(checkpoint) or OmegaConf.create({})
     known: dict[str, Any] = {key: setting(args, f"data.{key}") for key in (*HOW, *WHERE)}
-    if is_chosen and known["name" if name else "dataset"] != (name or dataset):
+    if name is not None and known["name"] != name:
+        return
+    if name is None and dataset is not None and known["dataset"] != dataset:
+        return
+    if known["dataset"] is None and is_chosen:
         return
     if known["dataset"] is None:
-        if is_chosen:
-            return
         raise ValueError(
             f"{args_file(checkpoint)} does not say what {checkpoint} was pretrained on: name the "
             "data to probe it on, data=<name> data.train_path=<folder>."
         )
     if known["name"] == "digits":
         # The cache may have been elsewhere.
-        known |= {"train_path": digits_folder("train"), "val_path": digits_folder("val")}
+        known["train_path"] = digits_folder("train")
+        known["val_path"] = digits_folder("val")
     elif known["name"] not in OURS:
         known["name"] = None
     takes_dali = setting(cfg, "data.format") is None and known["format"] == "dali"
     if takes_dali and setting(args, "dali.device") == "cpu":
         write(cfg, "dali.device", "cpu")
-    for key in HOW if has_path else (*HOW, *WHERE):
-        if setting(cfg, f"data.{key}") is None and known[key] is not None:
-            write(cfg, f"data.{key}", known[key])
+    if has_path:
+        # The images are elsewhere now.
+        del known["train_path"], known["val_path"]
+    for key, value in known.items():
+        if setting(cfg, f"data.{key}") is None and value is not None:
+            write(cfg, f"data.{key}", value)

@@ -126,16 +126,13 @@ class Indexed(Dataset[Any]):
         return (index, *self.dataset[index])
 
 
-def torchvision_files(
-    name: str, root: str | Path, split: str, transform: Any = None, download: bool | None = None
-) -> Any:
+def torchvision_files(name: str, root: str | Path, split: str, download: bool | None = None) -> Any:
     """Return CIFAR-10, CIFAR-100 or STL-10 as torchvision reads it.
 
     Args:
         name: ``cifar10``, ``cifar100`` or ``stl10``.
         root: folder of torchvision's files.
         split: ``"train"`` or ``"test"``; for STL-10 also ``"train+unlabeled"``.
-        transform: applied to every image.
         download: whether missing files are downloaded; None is solo-learn's default, to do so.
 
     Raises:
@@ -145,9 +142,11 @@ def torchvision_files(
 
     data = NAMED[name]
     dataset: Any = getattr(torchvision.datasets, name.upper())
-    part = {"split": split} if name == "stl10" else {"train": split == "train"}
+    part: dict[str, Any] = {"train": split == "train"}
+    if name == "stl10":
+        part = {"split": split}
     try:
-        return dataset(root, **part, transform=transform, download=download is not False)
+        return dataset(root, **part, download=download is not False)
     except URLError as error:
         raise ValueError(
             f"{data.title} could not be downloaded from {dataset.url}: {error.reason}."
@@ -159,11 +158,28 @@ def torchvision_files(
 
 def file_of(images: Any, index: int) -> str | None:
     """Return the file of an image in a data set, None where it is not read from image files."""
-    while hasattr(images, "dataset"):
-        # A subset has other indexes than the data set that it is of.
-        index = getattr(images, "indices", range(len(images)))[index]
+    dataset, index = stored_at(images, index)
+    dataset = innermost(dataset)
+    return dataset.samples[index][0] if isinstance(dataset, ImageFiles) else None
+
+
+def stored_at(images: Any, index: int) -> tuple[Any, int]:
+    """Return the data set that an image is taken from by subsets and the like, and its index there.
+
+    Decoded images are a data set of their own.
+    """
+    while hasattr(images, "dataset") and not hasattr(images, "shapes"):
+        if isinstance(images, Subset):
+            index = images.indices[index]
         images = images.dataset
-    return images.samples[index][0] if isinstance(images, ImageFiles) else None
+    return images, index
+
+
+def innermost(images: Any) -> Any:
+    """Return the data set that a loader or a subset takes its images from."""
+    while hasattr(images, "dataset"):
+        images = images.dataset
+    return images
 
 
 # a share of the images
@@ -214,22 +230,15 @@ def skipped_files(loaders: Iterable[Any]) -> tuple[list[str], int]:
     Args:
         loaders: loaders or data sets; those without image files are ignored.
     """
-    datasets = {images for images in map(_innermost, loaders) if isinstance(images, ImageFiles)}
+    datasets = {images for images in map(innermost, loaders) if isinstance(images, ImageFiles)}
     files = {file for images in datasets for file in images.skipped()}
     return sorted(files), sum(map(len, datasets))
-
-
-def _innermost(images: Any) -> Any:
-    """Return the data set that a loader or a subset takes its images from."""
-    while hasattr(images, "dataset"):
-        images = images.dataset
-    return images
 
 
 def report(images: Any, title: str) -> None:
     """Log how many images of a data set were skipped, unless that was logged before."""
     files, number = skipped_files([images])
-    dataset = _innermost(images)
+    dataset = innermost(images)
     if files and dataset.reported < len(files):
         dataset.reported = len(files)
         log.warning("%s: %s", title.capitalize(), total(files, number))

@@ -1,16 +1,14 @@
 """A warning about small images that views enlarge."""
 
+import contextlib
 import statistics
-from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig
-from PIL import Image
-from torch.utils.data import Subset
 
 from solo_margins.config import setting
-from solo_margins.data.class_folders import log
-from solo_margins.data.folders import ImageFiles
+from solo_margins.data.class_folders import UnreadableImage, log
+from solo_margins.data.folders import stored_at
 from solo_margins.ranks import is_rank_zero
 
 # Images whose sizes stand for those of all.
@@ -27,7 +25,11 @@ def warn_of_small_images(cfg: DictConfig, images: Any) -> None:
         images: its training images, untransformed.
     """
     size = max(int(view.crop_size) for view in cfg.augmentations)
-    sides = sorted(_sampled_sides(images))
+    sides = []
+    for index in range(0, len(images), 1 + len(images) // SAMPLED):
+        # A damaged image is named when it is read for training.
+        with contextlib.suppress(UnreadableImage):
+            sides.append(_shorter_side(images, index))
     if not sides:
         return
     stored = statistics.median_low(sides)
@@ -45,28 +47,10 @@ def warn_of_small_images(cfg: DictConfig, images: Any) -> None:
     )
 
 
-def _sampled_sides(images: Any) -> Iterator[int]:
-    """Yield the shorter sides of some evenly spaced images; damaged ones are left out."""
-    number = min(SAMPLED, len(images))
-    for place in range(number):
-        side = _shorter_side(images, place * len(images) // number)
-        if side is not None:
-            yield side
-
-
-def _shorter_side(images: Any, index: int) -> int | None:
-    if isinstance(images, Subset):
-        return _shorter_side(images.dataset, images.indices[index])
-    if hasattr(images, "shapes"):
-        return int(images.shapes[index].min())
-    if not isinstance(images, ImageFiles):
-        image, _ = images[index]
-        return min(image.size)
-    file, _ = images.samples[index]
-    try:
-        # Reads the header alone.
-        with Image.open(file) as image:
-            return min(image.size)
-    # Decoders raise any kind of error on damaged files; reading them will name the file.
-    except Exception:
-        return None
+def _shorter_side(images: Any, index: int) -> int:
+    dataset, index = stored_at(images, index)
+    if hasattr(dataset, "shapes"):
+        # Decoded images know their sizes.
+        return int(dataset.shapes[index].min())
+    image, _ = dataset[index]
+    return min(image.size)

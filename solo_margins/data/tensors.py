@@ -1,6 +1,7 @@
 """Small data sets, decoded once into bytes that all processes share, and batches made of them."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,7 +21,6 @@ from tqdm import tqdm
 from solo_margins.data.batch_views import NUMBERS, BatchView, ImageBatch
 from solo_margins.data.deterministic import IMAGE, EpochBatches, derive_seed
 from solo_margins.data.folders import ImageFiles
-from solo_margins.data.unfinished import remove_abandoned, remove_signature, sign
 from solo_margins.files import cache_dir, complete_folder, locked, require_memory
 
 VERSION = 1
@@ -113,6 +113,21 @@ def _mapped(folder: Path, images: Any) -> TensorImages | None:
     return None
 
 
+def remove_abandoned(cache: Path) -> None:
+    """Remove the unfinished folders of a cache whose processes were killed.
+
+    The system frees the lock of a data set when the process that decodes it ends. On a file system
+    without locks nothing is removed.
+    """
+    # Unfinished folders are hidden, and begin with the name of the complete one.
+    for unfinished in cache.glob(".*-*"):
+        name = unfinished.name[1:].partition("-")[0]
+        # A cache that is read-only, or whose lock is held, stays as it is.
+        with contextlib.suppress(OSError), open(cache / f"{name}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def _fingerprint(images: Any) -> str:
     """Return a text that changes with the names, sizes, times and labels of the files.
 
@@ -141,7 +156,6 @@ def _decode(images: Any, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     labels, shapes = [], []
     with complete_folder(folder) as unfinished:
-        sign(unfinished)
         with open(unfinished / "pixels", "wb") as file:
             for index in tqdm(range(len(images)), "decoding once", leave=False, unit="image"):
                 image, label = images[index]
@@ -158,7 +172,6 @@ def _decode(images: Any, folder: Path) -> None:
         np.save(unfinished / "shapes.npy", np.array(shapes))
         if getattr(images, "is_skipped", None) is not None:
             np.save(unfinished / "skipped.npy", images.is_skipped.numpy())
-        remove_signature(unfinished)
 
 
 # batches
@@ -184,17 +197,18 @@ class TensorBatches(EpochBatches):
     def batches(self, epoch: int, first: int) -> Iterator[Any]:
         """Yield the batches of an epoch, beginning with batch ``first``."""
         device = "cpu" if self.trainer is None else self.trainer.strategy.root_device
-        rank, ranks = self.ranks()
         for number, batch in enumerate(self.share(epoch, first), first):
-            generator = _generator(self.seed, epoch, number)
-            # For the images of all ranks: each takes those of its own.
-            draw = partial(torch.rand, self.batch_size * ranks, NUMBERS, generator=generator)
             indexes = torch.tensor([index for _, index in batch])
-            images, targets = _batch(
-                self.dataset, indexes, device, lambda draw=draw: draw()[rank::ranks]
-            )
+            draw = partial(self._numbers, _generator(self.seed, epoch, number))
+            images, targets = _batch(self.dataset, indexes, device, draw)
             views = self.views(images)
             yield [indexes, views, targets] if self.indexed else (*views, targets)
+
+    def _numbers(self, generator: torch.Generator) -> Tensor:
+        """Return the random numbers of one view of a batch."""
+        rank, ranks = self.ranks()
+        of_all_ranks = torch.rand(self.batch_size * ranks, NUMBERS, generator=generator)
+        return of_all_ranks[rank::ranks]
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Weighted kNN accuracy of a pretrained backbone, on any device.
+"""Weighted kNN accuracy and recall@1 of a pretrained backbone, on any device.
 
     python -m solo_margins.evaluation.knn pretrained_feature_extractor=<checkpoint> k=20
 
@@ -12,23 +12,30 @@
     label_fraction=…                share of the training images of each class
     device=auto                     cpu, cuda, cuda:1, mps, …
     extraction_batch_size=256       views that the backbone sees at a time
+    results=…                       a file that a line of JSON is added to
 
 By default the images are those of the pretraining. Their size is always that of the pretraining.
 docs/evaluation.md explains every setting.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch.nn import functional as F
+
 from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features
-from solo_margins.evaluation.task import load_task, parse
+from solo_margins.evaluation.task import Task, load_task, parse
 from solo_margins.losses.checks import POSITIVE, require_choice, require_count, require_number
 from solo_margins.methods.online_knn import OnlineKNN
 
 # Settings of the vote, which ``linear.yaml`` does not have.
 VOTE = {"k": 20, "temperature": 0.07, "distance": "cosine"}
+# Numbers of a matrix of similarities that are held at once.
+LARGEST_MATRIX = 50_000_000
 
 
 def knn_accuracy(
@@ -59,6 +66,50 @@ def knn_accuracy(
     return {"acc1": float(acc1), "acc5": float(acc5)}
 
 
+def recall_at_1(features: Features, distance: str = "cosine") -> float:
+    """Return the percentage of images whose nearest other image has the same label.
+
+    This is recall@1 of metric learning: each image of the first pass is compared with all others of
+    the same features, and nothing is trained.
+
+    Args:
+        features: such as those of the validation images.
+        distance: ``"cosine"`` or ``"euclidean"``.
+
+    Example:
+        >>> values = torch.tensor([[[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]])
+        >>> round(recall_at_1(Features(values, torch.tensor([0, 0, 1]))), 1)
+        66.7
+    """
+    values, labels = features.values[0], features.labels
+    if distance == "cosine":
+        values = F.normalize(values)
+    hits = 0
+    rows = max(1, LARGEST_MATRIX // len(values))
+    for images in torch.arange(len(values)).split(rows):
+        if distance == "cosine":
+            similarities = values[images] @ values.T
+        else:
+            similarities = -torch.cdist(values[images], values)
+        # An image is not its own neighbour.
+        similarities[torch.arange(len(images)), images] = -torch.inf
+        nearest = similarities.argmax(dim=1)
+        hits += int((labels[nearest] == labels[images]).sum())
+    return 100 * hits / len(values)
+
+
+def neighbour_figures(task: Task, **vote: Any) -> dict[str, float]:
+    """Return ``acc1`` and ``acc5`` of the vote and ``recall_at_1`` of a task, in percent.
+
+    Args:
+        task: its features are extracted once.
+        vote: ``k``, ``temperature`` and ``distance`` of :func:`knn_accuracy`.
+    """
+    figures = knn_accuracy(task.centre_features, task.validation_features, **vote)
+    recall = recall_at_1(task.validation_features, vote.get("distance", "cosine"))
+    return {**figures, "recall_at_1": recall}
+
+
 def check_vote(k: Any, temperature: Any, distance: Any) -> None:
     """Raise ``ValueError`` if a setting of the vote leaves its range."""
     require_count("k", k)
@@ -67,17 +118,30 @@ def check_vote(k: Any, temperature: Any, distance: Any) -> None:
 
 
 def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
-    """Return and print the kNN accuracy of the checkpoint that ``key=value`` arguments name."""
+    """Return and print kNN accuracy and recall@1 of the checkpoint that the arguments name.
+
+    Args:
+        arguments: ``key=value`` each.
+        progress: whether there are progress bars.
+    """
     cfg, options = parse(arguments, VOTE)
     vote = {name: options.pop(name) for name in VOTE}
     check_vote(**vote)
+    began = time.perf_counter()
     task = load_task(cfg, **options, progress=progress)
-    accuracies = knn_accuracy(task.centre_features, task.validation_features, **vote)
+    figures = neighbour_figures(task, **vote)
     print(
         f"kNN (k={vote['k']}, temperature={vote['temperature']}, {vote['distance']}): "
-        f"acc1 = {accuracies['acc1']:.2f} %, acc5 = {accuracies['acc5']:.2f} %"
+        f"acc1 = {figures['acc1']:.2f} %, acc5 = {figures['acc5']:.2f} %, "
+        f"recall_at_1 = {figures['recall_at_1']:.2f} %"
     )
-    return accuracies
+    named = {
+        "knn_acc1": figures["acc1"],
+        "knn_acc5": figures["acc5"],
+        "recall_at_1": figures["recall_at_1"],
+    }
+    task.record("knn", vote, named, time.perf_counter() - began)
+    return figures
 
 
 if __name__ == "__main__":

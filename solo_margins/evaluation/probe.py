@@ -9,8 +9,10 @@
     data.train_path=… data.val_path=…
     label_fraction=…                share of the training images of each class
     max_epochs=… optimizer.lr=… optimizer.batch_size=… scheduler.warmup_epochs=… seed=…
+    normalize_features=false        true: a BatchNorm before the layer, as in arXiv 2407.12210
     device=auto                     cpu, cuda, cuda:1, mps, …
     extraction_batch_size=256       views that the backbone sees at a time
+    results=…                       a file that a line of JSON is added to
 
 The protocol is that of ``linear.yaml``, whose settings apply here as far as they say anything about
 a linear layer. By default the images are those of the pretraining. Their size is always that of the
@@ -29,18 +31,20 @@ from torch import nn
 from torch.nn import functional as F
 
 from solo_margins.cli import run_cli
+from solo_margins.config import setting
 from solo_margins.evaluation.features import Features, choose_device, progress_bar
-from solo_margins.evaluation.knn import knn_accuracy
+from solo_margins.evaluation.knn import neighbour_figures
 from solo_margins.evaluation.task import Task, load_task, parse
 from solo_margins.learning_rates import warmup_cosine_lr
-from solo_margins.losses.checks import require_choice
-from solo_margins.methods.linear import LinearClassifier
+from solo_margins.losses.checks import require_choice, require_flag
+from solo_margins.methods.linear import LinearClassifier, on_normalized_features
 
 OWN = {"passes": 4}
 
 # Settings of ``linear.yaml`` that apply to a layer on frozen features.
 PROTOCOL = (
     "max_epochs",
+    "normalize_features",
     "optimizer.name",
     "optimizer.batch_size",
     "optimizer.lr",
@@ -70,12 +74,13 @@ class ProbeResult:
     num_features: int
     extraction_seconds: float
     training_seconds: float
+    normalize_features: bool = False
 
 
 def train_linear_layer(
     train: Features, cfg: DictConfig, device: str | torch.device = "auto", progress: bool = True
-) -> nn.Linear:
-    """Return a linear layer trained on features by cross-entropy.
+) -> nn.Module:
+    """Return a linear layer trained on features by cross-entropy, in evaluation mode.
 
     Every epoch shuffles the images and leaves an incomplete last batch out; epoch e sees the pass
     e mod the number of passes.
@@ -83,8 +88,9 @@ def train_linear_layer(
     Args:
         train: features of one or more passes over the training images.
         cfg: a linear configuration: ``data.num_classes``, ``max_epochs``, ``optimizer``,
-            ``scheduler`` (warmup_cosine) and ``seed``. Its learning rate is taken as it is;
-            solo-learn scales it by the batch size / 256 when it parses a configuration.
+            ``scheduler`` (warmup_cosine), ``seed`` and ``normalize_features``. Its learning rate is
+            taken as it is; solo-learn scales it by the batch size / 256 when it parses a
+            configuration.
         device: where the layer is trained.
         progress: whether there is a progress bar.
 
@@ -108,7 +114,8 @@ def train_linear_layer(
         ) from None
     with torch.random.fork_rng([]):
         torch.manual_seed(cfg.seed)
-        layer = nn.Linear(values.shape[-1], cfg.data.num_classes).to(device)
+        linear = nn.Linear(values.shape[-1], cfg.data.num_classes)
+    layer = on_normalized_features(linear, cfg).to(device)
     settings: Any = cfg.optimizer
     optimizer = LinearClassifier._OPTIMIZERS[settings.name](
         layer.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, **settings.kwargs
@@ -127,18 +134,21 @@ def train_linear_layer(
             F.cross_entropy(logits, labels[rows]).backward()
             optimizer.step()
             taken += 1
-    return layer.requires_grad_(False)
+    return layer.eval().requires_grad_(False)
 
 
-def layer_accuracy(layer: nn.Linear, features: Features) -> tuple[float, float]:
+def layer_accuracy(layer: nn.Module, features: Features) -> tuple[float, float]:
     """Return top-1 and top-5 accuracy in percent on the first pass of some features."""
-    best = min(5, layer.out_features)
-    device = layer.weight.device
+    device = next(layer.parameters()).device
+    rankings = []
     with torch.no_grad():
-        rankings = [layer(v.to(device)).topk(best).indices for v in features.values[0].split(8192)]
-    correct = torch.cat(rankings).cpu() == features.labels[:, None]
-    top1, top5 = (100 * correct[:, :k].any(dim=1).float().mean().item() for k in (1, 5))
-    return top1, top5
+        for values in features.values[0].split(8192):
+            logits = layer(values.to(device))
+            rankings.append(logits.topk(min(5, logits.shape[1])).indices.cpu())
+    correct = torch.cat(rankings) == features.labels[:, None]
+    top1 = correct[:, :1].any(dim=1).float().mean()
+    top5 = correct.any(dim=1).float().mean()
+    return 100 * top1.item(), 100 * top5.item()
 
 
 def fast_probe(cfg: DictConfig, passes: int = 4, **extraction: Any) -> ProbeResult:
@@ -155,65 +165,82 @@ def fast_probe(cfg: DictConfig, passes: int = 4, **extraction: Any) -> ProbeResu
     Raises:
         ValueError: the configuration cannot be run; the message says what is wrong.
     """
-    return probe_features(_load(cfg, passes, **extraction), passes)
+    return probe_features(load_probe(cfg, passes, **extraction), passes)
 
 
-def _load(cfg: DictConfig, passes: Any, **extraction: Any) -> Task:
+def load_probe(cfg: DictConfig, passes: Any, **extraction: Any) -> Task:
+    """Return backbone and images of a configuration, after checking what a linear probe needs.
+
+    Raises:
+        ValueError: the configuration cannot be run; the message says what is wrong.
+    """
     if isinstance(passes, bool) or not isinstance(passes, int) or passes < 0:
         raise ValueError(f"passes must be a whole number of at least 0, got {passes!r}.")
     require_choice("scheduler.name", cfg.scheduler.name, ("warmup_cosine",))
+    require_flag("normalize_features", setting(cfg, "normalize_features", False))
     return load_task(cfg, **extraction)
 
 
 def probe_features(task: Task, passes: int = 4) -> ProbeResult:
     """Train a linear layer on features of a task and return how well it classifies."""
     began = time.perf_counter()
-    validation, train = task.validation_features, task.train_features(passes)
+    validation = task.validation_features
+    train = task.train_features(passes)
     extracted = time.perf_counter()
     layer = train_linear_layer(train, task.cfg, task.device, task.progress)
     acc1, acc5 = layer_accuracy(layer, validation)
     return ProbeResult(
-        acc1,
-        acc5,
-        passes,
-        task.cfg.max_epochs,
-        len(train),
-        len(validation),
-        layer.out_features,
-        layer.in_features,
-        extracted - began,
-        time.perf_counter() - extracted,
+        acc1=acc1,
+        acc5=acc5,
+        passes=passes,
+        epochs=task.cfg.max_epochs,
+        train_images=len(train),
+        validation_images=len(validation),
+        num_classes=task.cfg.data.num_classes,
+        num_features=train.values.shape[-1],
+        extraction_seconds=extracted - began,
+        training_seconds=time.perf_counter() - extracted,
+        normalize_features=setting(task.cfg, "normalize_features", False),
     )
 
 
 def probe(arguments: Sequence[str], progress: bool = True) -> ProbeResult:
     """Return and print the accuracy of the checkpoint that ``key=value`` arguments name."""
+    began = time.perf_counter()
     cfg, options = parse(arguments, OWN, PROTOCOL)
-    result = fast_probe(cfg, **options, progress=progress)
-    views = f"{result.passes} augmented passes" if result.passes else "centre view"
+    task = load_probe(cfg, **options, progress=progress)
+    result = probe_features(task, options["passes"])
     print(
-        f"Fast linear probe ({result.epochs} epochs, {views}): "
+        f"Fast linear probe ({protocol(result)}): "
         f"acc1 = {result.acc1:.2f} %, acc5 = {result.acc5:.2f} %\n"
         f"{result.train_images} + {result.validation_images} images, {result.num_classes} classes: "
         f"{result.extraction_seconds:.1f} s for features, {result.training_seconds:.1f} s for "
         "training"
     )
+    figures = {"linear_acc1": result.acc1, "linear_acc5": result.acc5}
+    task.record("probe", {"passes": result.passes}, figures, time.perf_counter() - began)
     return result
+
+
+def protocol(result: ProbeResult) -> str:
+    """Return what was trained on what, for a printed line."""
+    views = f"{result.passes} augmented passes" if result.passes else "centre view"
+    normalized = ", normalised features" if result.normalize_features else ""
+    return f"{result.epochs} epochs, {views}{normalized}"
 
 
 def linear_and_knn(
     arguments: Sequence[str], progress: bool = True
 ) -> tuple[ProbeResult, dict[str, float]]:
-    """Return the accuracies of a linear probe and of a kNN vote, from features extracted once.
+    """Return the accuracies of a linear probe, and those of kNN, of features extracted once.
 
     Args:
         arguments: ``key=value`` settings of the fast probe; those of the vote have their defaults.
         progress: whether there are progress bars.
     """
     cfg, options = parse(arguments, OWN, PROTOCOL)
-    task = _load(cfg, **options, progress=progress)
-    result = probe_features(task, options["passes"])
-    return result, knn_accuracy(task.centre_features, task.validation_features)
+    task = load_probe(cfg, **options, progress=progress)
+    return probe_features(task, options["passes"]), neighbour_figures(task)
 
 
 if __name__ == "__main__":

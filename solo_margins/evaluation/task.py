@@ -4,13 +4,14 @@ The evaluation commands name both by ``key=value`` arguments on top of ``linear.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from solo_margins import resolvers
+from solo_margins import resolvers, results
+from solo_margins.config import setting
 from solo_margins.data.datamodule import classifier_images
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.data.folders import report
@@ -25,9 +26,11 @@ from solo_margins.evaluation.features import (
 from solo_margins.losses.checks import require_choice, require_count
 from solo_margins.training.checked_config import checked_probe
 from solo_margins.training.linear import parsed_probe, pretrained_backbone
+from solo_margins.training.results_log import planned_record
+from solo_margins.versions import versions
 
 # Settings whose values are not interpreted: any character may be part of a path.
-PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path")
+PATHS = ("pretrained_feature_extractor", "data.train_path", "data.val_path", "results")
 
 # Settings of ``linear.yaml`` that say which backbone is shown which images.
 WHAT_TO_EVALUATE = (
@@ -57,6 +60,7 @@ class Task:
 
     Attributes:
         cfg: the parsed linear configuration: learning rate scaled, number of classes known.
+        planned: the record of the evaluation without figures, None where ``results`` names no file.
         backbone: with the checkpoint's weights.
         train: training images without a transform.
         validation: validation images without a transform.
@@ -66,6 +70,7 @@ class Task:
     """
 
     cfg: DictConfig
+    planned: results.Record | None
     backbone: Any
     train: Any
     validation: Any
@@ -87,18 +92,47 @@ class Task:
         """Return features of random views of the training images; 0 passes: of the centre view."""
         return self._features(self.train, "crops", passes) if passes else self.centre_features
 
+    def record(
+        self, kind: str, own: Mapping[str, Any], figures: Mapping[str, float], seconds: float
+    ) -> None:
+        """Append a line to the file that ``results`` names, if it does.
+
+        Args:
+            kind: what the evaluation is, such as ``"knn"``.
+            own: settings of the command that the configuration does not have.
+            figures: what was measured.
+            seconds: how long that took.
+        """
+        if self.planned is None:
+            return
+        finished = replace(
+            self.planned,
+            kind=kind,
+            settings={**self.planned.settings, **own},
+            figures=dict(figures),
+            seconds=seconds,
+            versions=versions(),
+            finished=results.now(),
+        )
+        results.append(self.cfg.results, finished)
+        print(f"Results: {self.cfg.results}", flush=True)
+
     def _features(self, images: Any, title: str, passes: int = 0) -> Features:
-        spec, which = classifier_spec(self.cfg), 0 if passes else 1
-        number, seed, size = max(1, passes), self.cfg.seed, self.extraction_batch_size
+        spec = classifier_spec(self.cfg)
+        number = max(1, passes)
+        size = self.extraction_batch_size
         if self.cfg.data.format == "tensors":
             from solo_margins.data import batch_views, tensors
 
-            view = batch_views.classifier_views(spec)[which]
+            crops, centre = batch_views.classifier_views(spec)
+            view = crops if passes else centre
             device = choose_device(self.device)
-            of_batches = tensors.TensorViews(images, view, number, seed, device)
+            of_batches = tensors.TensorViews(images, view, number, self.cfg.seed, device)
             loader = tensors.view_loader(of_batches, size)
         else:
-            views = Views(images, spec.transforms()[which], number, seed)
+            crop_transform, centre_transform = spec.transforms()
+            transform = crop_transform if passes else centre_transform
+            views = Views(images, transform, number, self.cfg.seed)
             loader = view_loader(views, size, self.cfg.data.num_workers)
         channels_last = not self.cfg.performance.disable_channel_last
         features = extract_features(
@@ -123,9 +157,15 @@ def load_task(cfg: DictConfig, **extraction: Any) -> Task:
     if cfg.data.format == "dali":
         # Features are extracted once: what DALI gains there is less than its start costs.
         cfg.data.format = "image_folder"
+    planned = None
+    if setting(cfg, "results") is not None:
+        results.check_appendable(cfg.results)
+        # Before solo-learn scales the learning rate.
+        planned = planned_record(cfg)
     cfg = parsed_probe(cfg)
     backbone = pretrained_backbone(cfg).requires_grad_(False)
-    return Task(cfg, backbone, *classifier_images(cfg), **extraction)
+    train, validation = classifier_images(cfg)
+    return Task(cfg, planned, backbone, train, validation, **extraction)
 
 
 def parse(

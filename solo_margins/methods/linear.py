@@ -7,9 +7,23 @@ from omegaconf import DictConfig
 from solo.methods.linear import LinearModel
 from torch import Tensor, nn
 
+from solo_margins.config import setting
 from solo_margins.devices import keep_contiguous
 from solo_margins.learning_rates import warmup_cosine
+from solo_margins.losses.checks import require_flag
 from solo_margins.methods.corrected import classification
+
+
+def on_normalized_features(layer: nn.Linear, cfg: DictConfig) -> nn.Module:
+    """Return a linear layer, with a ``BatchNorm1d`` before it where ``cfg.normalize_features``.
+
+    The probe on normalised features of Marks et al., *A Closer Look at Benchmarking Self-Supervised
+    Pre-training with Image Classification* (arXiv 2407.12210): methods differ in the scale of their
+    features, and this makes a learning rate mean the same for all of them.
+    """
+    if not require_flag("normalize_features", setting(cfg, "normalize_features", False)):
+        return layer
+    return nn.Sequential(nn.BatchNorm1d(layer.in_features), layer)
 
 
 class LinearClassifier(LinearModel):
@@ -17,10 +31,12 @@ class LinearClassifier(LinearModel):
 
     Args:
         backbone: the pretrained backbone.
-        cfg: as for solo-learn's ``LinearModel``. solo-learn's own forgets it.
+        cfg: as for solo-learn's ``LinearModel``, which forgets it, and ``normalize_features``.
         loss_func: loss for targets mixed by ``mixup_func``; cross-entropy by default.
         mixup_func: mixes images and targets of a training batch.
     """
+
+    classifier: Any
 
     def __init__(
         self,
@@ -31,6 +47,7 @@ class LinearClassifier(LinearModel):
     ) -> None:
         super().__init__(backbone, cfg, loss_func, mixup_func)
         self.cfg = cfg
+        self.classifier = on_normalized_features(self.classifier, cfg)
         # Without it narrow networks end a process on a CPU by a segmentation fault.
         keep_contiguous(self, cfg)
 

@@ -135,6 +135,31 @@ def is_from_paper(method: str, data: str, variant: str) -> bool:
 _PROBE_ON = {"imagenet": {"max_epochs": 90, "lr": 0.1, "crop_min_scale": 0.08}}
 
 
+# SimCLR's fine-tuning (arXiv 2002.05709, appendix B.5), by percent of the labels.
+_FEW_LABELS = {
+    "1": {"fraction": 0.01, "max_epochs": 60},
+    "10": {"fraction": 0.1, "max_epochs": 30},
+}
+
+
+def few_labels_setting(labels: Any, name: str) -> Any:
+    """Return a setting of fine-tuning on a percentage of the labels.
+
+    Raises:
+        ValueError: SimCLR has no values for this percentage.
+
+    Example:
+        >>> few_labels_setting(1, "fraction"), few_labels_setting(10, "max_epochs")
+        (0.01, 30)
+    """
+    if str(labels) not in _FEW_LABELS:
+        raise ValueError(
+            f"labels must be 1 or 10, in percent of the training images, got {labels!r}: for "
+            "another share set data.fraction and max_epochs."
+        )
+    return _FEW_LABELS[str(labels)][name]
+
+
 def probe_setting(data: str | None, name: str, default: Any) -> Any:
     """Return a setting of the linear probe on a data set, or the default for all other data.
 

@@ -48,7 +48,8 @@ def _build_and_fit(cfg: DictConfig) -> Run:
     cfg = parsed_probe(cfg)
     pl.seed_everything(cfg.seed, workers=True)
     model = build_classifier(cfg)
-    return fit(cfg, model, RunData(cfg, pretraining=False), classifier="Linear classifier")
+    classifier = "Fine-tuned network" if cfg.finetune else "Linear classifier"
+    return fit(cfg, model, RunData(cfg, pretraining=False), classifier=classifier)
 
 
 def parsed_probe(cfg: DictConfig) -> DictConfig:

@@ -39,7 +39,7 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
         raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
     if file is None:
         return run(cfg)
-    planned = _plan(cfg)
+    planned = planned_record(cfg)
     # All ranks must decide alike: rank 0 has decided to run before it starts the others.
     is_decided = RUN_ID_VARIABLE in os.environ
     done = None
@@ -70,8 +70,8 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
     return result
 
 
-def _plan(cfg: DictConfig) -> results.Record:
-    """Return the record of a run without its figures."""
+def planned_record(cfg: DictConfig) -> results.Record:
+    """Return the record of a checked configuration's run without its figures."""
     content: Any = OmegaConf.to_container(cfg, resolve=True)
     settings = defining_settings(content)
     details = {key: setting(cfg, key) for key in ("data.train_path", "data.val_path")}
@@ -82,7 +82,10 @@ def _plan(cfg: DictConfig) -> results.Record:
         settings["pretraining"] = _pretraining(Path(checkpoint), args)
         details["pretrained_feature_extractor"] = checkpoint
         details["pretraining_id"] = args.get("result_id")
-    kind = "pretrain" if checkpoint is None else "linear"
+    if checkpoint is None:
+        kind = "pretrain"
+    else:
+        kind = "finetune" if setting(cfg, "finetune") else "linear"
     return results.Record(kind, settings, form(), details=details, finished="")
 
 

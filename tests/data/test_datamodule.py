@@ -99,18 +99,6 @@ def test_a_fraction_of_the_images_is_fixed_and_stratified(config):
     assert kept[0] == kept[1]
 
 
-def test_images_without_class_folders_have_no_label(config, image_folder):
-    cfg = config(
-        *("mocov3", f"data.train_path={image_folder / 'flat'}"),
-        *("data.no_labels=true", "data.val_path=null"),
-    )
-    data = RunData(cfg, pretraining=True)
-    _, views, targets = next(iter(data.train))
-    assert len(views) == 2
-    assert set(targets.tolist()) == {-1}
-    assert data.val_dataloader() == []
-
-
 def test_a_classifier_is_trained_on_crops_and_validated_on_the_centre(linear_config):
     cfg = linear_config()
     data = RunData(cfg, pretraining=False)
@@ -121,6 +109,13 @@ def test_a_classifier_is_trained_on_crops_and_validated_on_the_centre(linear_con
     _, centre = classifier_spec(cfg).transforms()
     _, validation = classifier_images(cfg)
     assert torch.equal(data.validation.dataset[3][0], centre(validation[3][0]))
+
+
+def test_validation_without_a_class_keeps_the_labels(config, image_folder, tmp_path):
+    shutil.copytree(image_folder / "val", tmp_path / "val")
+    shutil.rmtree(tmp_path / "val" / "class0")
+    data = RunData(config("mocov3", f"data.val_path={tmp_path / 'val'}"), pretraining=True)
+    assert {label for _, labels in data.validation for label in labels.tolist()} == {1, 2}
 
 
 def test_auto_augment_augments_training_images_alone(linear_config):
@@ -230,17 +225,6 @@ def test_a_trainer_takes_new_batches_in_every_epoch(config, trainer, overrides, 
     torch.manual_seed(99)
     pil = RunData(config("simclr"), pretraining=True)
     assert torch.equal(torch.cat([batch[0] for batch in pil.train]), epochs[0])
-
-
-@needs_dali
-def test_dali_reads_for_a_classifier(linear_config):
-    data = RunData(linear_config(*DALI), pretraining=False)
-    batches = list(data.train)
-    assert len(batches) == len(data.train) == 4
-    images, _ = batches[0]
-    assert images.shape == (8, 3, 16, 16)
-    assert {label for _, labels in batches for label in labels.tolist()} == {0, 1, 2}
-    assert next(iter(data.validation))[0].shape == (8, 3, 16, 16)
 
 
 @needs_dali

@@ -1,6 +1,5 @@
 """Data sets by name are found in torchvision's files and in image folders."""
 
-import json
 import logging
 import shutil
 from importlib.resources import files
@@ -15,10 +14,8 @@ from solo_margins.data.dataset_paths import (
     NAMED,
     OURS,
     resolve,
-    take_data_of_pretraining,
     unlabelled_folder,
 )
-from solo_margins.files import digits_folder
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10}
 
@@ -63,18 +60,6 @@ def test_a_named_data_set_is_found_however_it_is_stored(name, how, stored, named
     before = OmegaConf.to_container(cfg.data)
     resolve(cfg, pretraining=True)
     assert OmegaConf.to_container(cfg.data) == before, "a second call changed something"
-
-
-def test_any_folder_may_have_unlabelled_images(named_config, image_folder, tmp_path):
-    path = shutil.copytree(image_folder / "train", tmp_path / "train")
-    shutil.copytree(image_folder / "flat", path / "class0-more" / "deeper")
-    cfg = named_config("folder", path, "data.unlabelled_folder=class0-more", "data.dataset=custom")
-    assert cfg.data.num_classes == 3
-    assert unlabelled_folder(cfg) == path / "class0-more"
-    # In a configuration that is not ours it is a class.
-    other = named_config(None, path, "data.unlabelled_folder=class0-more")
-    assert other.data.num_classes == 4
-    assert unlabelled_folder(other) is None
 
 
 def test_unlabelled_images_may_lie_beside_the_training_folder(stored, named_config):
@@ -132,16 +117,14 @@ def test_missing_data_are_one_sentence_that_says_what_to_do(
     assert ("data.download=true" in sentence) == (NAMED[name].files is not None)
 
 
-@pytest.mark.parametrize("name", [name for name, data in NAMED.items() if data.files is not None])
-def test_what_is_to_be_downloaded_may_be_missing(name, named_config, tmp_path):
-    cfg = named_config(name, tmp_path, "data.download=true")
-    assert (cfg.data.dataset, cfg.data.train_path) == (name, str(tmp_path))
-
-
-@pytest.mark.parametrize("name", [name for name, data in NAMED.items() if data.files is None])
-def test_what_torchvision_does_not_have_cannot_be_downloaded(name, named_config, tmp_path):
-    with pytest.raises(ValueError, match=r"data\.train_path"):
-        named_config(name, tmp_path, "data.download=true")
+@pytest.mark.parametrize("name", NAMED)
+def test_what_torchvision_downloads_may_be_missing(name, named_config, tmp_path):
+    if NAMED[name].files is None:
+        with pytest.raises(ValueError, match=r"data\.train_path"):
+            named_config(name, tmp_path, "data.download=true")
+    else:
+        cfg = named_config(name, tmp_path, "data.download=true")
+        assert (cfg.data.dataset, cfg.data.train_path) == (name, str(tmp_path))
 
 
 def test_tiny_imagenet_as_downloaded_names_the_script(named_config, tmp_path):
@@ -251,49 +234,8 @@ def test_configurations_of_others_are_left_alone(stored, raw_config, image_folde
     before = OmegaConf.to_container(cfg.data)
     resolve(cfg, pretraining=True)
     assert OmegaConf.to_container(cfg.data) == {**before, "num_classes": 3}
-
-
-# data of a pretraining checkpoint
-
-
-def completed(run_folder, **data):
-    cfg = OmegaConf.create({"data": data, "pretrained_feature_extractor": str(run_folder)})
-    take_data_of_pretraining(cfg)
-    before = OmegaConf.to_container(cfg)
-    take_data_of_pretraining(cfg)
-    assert OmegaConf.to_container(cfg) == before, "a second call changed something"
-    return cfg
-
-
-def test_only_what_is_left_open_is_that_of_the_pretraining(tmp_path):
-    data = {"name": "imagenet", "dataset": "imagenet", "train_path": "/old/train"}
-    data |= {"val_path": "/old/val", "format": "dali", "num_workers": 7}
-    (tmp_path / "args.json").write_text(json.dumps({"data": data, "dali": {"device": "cpu"}}))
-    cfg = completed(tmp_path)
-    assert {key: cfg.data[key] for key in data} == data
-    assert cfg.dali.device == "cpu"
-    moved = completed(tmp_path, train_path="/new", format="image_folder")
-    assert (moved.data.name, moved.data.train_path) == ("imagenet", "/new")
-    assert "val_path" not in moved.data
-    assert "dali" not in moved
-    validated = completed(tmp_path, val_path="/new").data
-    assert (validated.train_path, validated.val_path) == ("/old/train", "/new")
-    assert completed(tmp_path, name="cifar10").data == {"name": "cifar10"}
-    by_hand = {"dataset": "cifar100", "train_path": "/new"}
-    assert completed(tmp_path, **by_hand).data == by_hand
-
-
-def test_the_digits_are_found_wherever_they_are_now(monkeypatch, tmp_path):
-    data = {"name": "digits", "dataset": "custom", "train_path": "/old", "val_path": "/old"}
-    (tmp_path / "args.json").write_text(json.dumps({"data": data}))
-    monkeypatch.setenv("SOLO_MARGINS_CACHE", str(tmp_path / "cache"))
-    cfg = completed(tmp_path)
-    assert (cfg.data.name, cfg.data.train_path) == ("digits", digits_folder("train"))
-    assert str(tmp_path) in cfg.data.val_path
-
-
-def test_a_checkpoint_without_data_is_one_sentence(tmp_path):
-    with pytest.raises(ValueError, match=r"args\.json does not say what .* was pretrained on"):
-        completed(tmp_path)
-    with pytest.raises(ValueError, match=r"does not exist"):
-        completed(tmp_path / "nowhere")
+    # Without a name of ours it is a class like the others.
+    resolved = raw_config("simclr", "data.unlabelled_folder=class0")
+    resolve(resolved, pretraining=True)
+    assert resolved.data.num_classes == 3
+    assert unlabelled_folder(resolved) is None

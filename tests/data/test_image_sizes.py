@@ -1,19 +1,10 @@
 """Images that are much smaller than their views are reported before the first step."""
 
-import importlib.util
-
 import damaged_images
 import pytest
 from PIL import Image
-from solo.args.pretrain import parse_cfg as parse_pretrain_cfg
 
 from solo_margins.data.datamodule import RunData
-
-needs_dali = pytest.mark.skipif(
-    importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
-    reason="DALI is not installed",
-)
-DALI = ("data.format=dali", "dali.device=cpu")
 
 
 @pytest.fixture
@@ -30,10 +21,7 @@ def warnings_of(config, view, caplog):
     return make
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [(), ("data.format=tensors",), pytest.param(DALI, marks=needs_dali), ("data.fraction=0.5",)],
-)
+@pytest.mark.parametrize("overrides", [(), ("data.format=tensors",), ("data.fraction=0.5",)])
 def test_views_of_more_than_twice_the_size_are_reported(warnings_of, overrides):
     # The images have 36 × 40 pixels.
     overrides = (*overrides, "optimizer.batch_size=4")
@@ -42,14 +30,6 @@ def test_views_of_more_than_twice_the_size_are_reported(warnings_of, overrides):
     assert "are 36 px and are enlarged to 73" in sentence
     assert "augmentations.*.crop_size=36" in sentence
     assert "\n" not in sentence
-
-
-def test_torchvisions_files_are_measured(stored, named_config, caplog, offline):
-    cfg = parse_pretrain_cfg(named_config("cifar10", stored("cifar10", "files")))
-    for view in cfg.augmentations:
-        view.crop_size = 224
-    RunData(cfg, pretraining=True)
-    assert "are 32 px and are enlarged to 224" in caplog.text
 
 
 def test_only_the_first_rank_reports(warnings_of, monkeypatch):

@@ -1,12 +1,9 @@
 """Data sets that are decoded once, and the batches that are made of them."""
 
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import damaged_images
 import numpy as np
@@ -16,9 +13,9 @@ from PIL import Image
 
 from solo_margins import files as files_module
 from solo_margins.data import folders, tensors
+from solo_margins.data.batch_views import BatchView
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.datamodule import RunData
-from solo_margins.data.unfinished import WRITER, remove_abandoned, sign
 from solo_margins.training.pretrain import parsed_pretraining
 
 TENSORS = "data.format=tensors"
@@ -109,8 +106,8 @@ def load_in_a_process(folder, first=""):
 
 
 def test_processes_that_start_together_decode_once(cache, images):
-    started = [load_in_a_process(images) for _ in range(3)]
-    outputs = [process.communicate(timeout=200) for process in started]
+    started = [load_in_a_process(images) for _ in range(2)]
+    outputs = [process.communicate(timeout=500) for process in started]
     sums, told = zip(*outputs, strict=True)
     assert len(set(sums)) == 1, told
     assert int(sums[0]) > 0
@@ -137,8 +134,6 @@ def test_an_interrupted_decoding_leaves_nothing_half_written(cache, images, monk
     assert len(tensors.load(files_in(images))) == 36
 
 
-# unfinished folders of other processes
-
 STOPS_WHILE_DECODING = """
 import os, signal
 from solo_margins.data import folders
@@ -151,90 +146,26 @@ def waiting(path):
     return real(path)
 folders.read_image = waiting
 """
-DAY = 24 * 3600
 
 
-@pytest.fixture
-def decoding(cache, images):
-    """A process that has stopped while it decodes, and its unfinished folder."""
+@pytest.mark.parametrize("same_images", [True, False])
+def test_the_unfinished_folder_of_a_process_stays_until_it_is_killed(
+    cache, images, image_folder, same_images
+):
     process = load_in_a_process(images, STOPS_WHILE_DECODING)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     [unfinished] = decoded_folders(cache)
     assert unfinished.name.startswith(".")
-    yield process, unfinished
+    tensors.load(files_in(image_folder))
+    assert unfinished.is_dir()
     process.kill()
     process.communicate()
-
-
-def test_the_folder_of_a_killed_process_is_removed(decoding, cache, images):
-    process, unfinished = decoding
-    process.kill()
-    process.wait()
-    assert unfinished.is_dir()
-    tensors.load(files_in(images))
+    # While it lived, others waited for it to decode the same images.
+    tensors.load(files_in(images if same_images else image_folder))
     assert not unfinished.exists()
-    [complete] = decoded_folders(cache)
-    names = sorted(path.name for path in complete.iterdir())
-    assert names == ["labels.npy", "pixels", "shapes.npy"]
-
-
-def test_the_folder_of_a_process_that_waits_stays(decoding, cache, image_folder):
-    process, unfinished = decoding
-    age(unfinished, days=100)
-    tensors.load(files_in(image_folder))
-    assert unfinished.is_dir()
-    process.send_signal(signal.SIGCONT)
-    out, told = process.communicate(timeout=100)
-    assert int(out) > 0, told
-    assert not unfinished.exists()
-    assert len(decoded_folders(cache)) == 2
-
-
-@pytest.mark.parametrize("key", ["boot", "namespace"])
-def test_the_folder_of_another_machine_stays_while_it_is_written(
-    decoding, cache, image_folder, key
-):
-    process, unfinished = decoding
-    # As a process that cannot be looked up here would have signed it.
-    process.kill()
-    process.wait()
-    signature = unfinished / WRITER
-    signature.write_text(json.dumps({**json.loads(signature.read_text()), key: "another"}))
-    age(unfinished, days=100)
-    os.utime(unfinished / "pixels", (time.time() - 6 * DAY,) * 2)
-    tensors.load(files_in(image_folder))
-    assert unfinished.is_dir()
-    age(unfinished, days=8)
-    tensors.load(files_in(image_folder))
-    assert not unfinished.exists()
-
-
-@pytest.mark.parametrize("is_signed", [True, False])
-def test_other_unfinished_folders(cache, image_folder, is_signed):
-    tensors.load(files_in(image_folder))
-    [complete] = decoded_folders(cache)
-    unfinished = complete.with_name(".unfinished-1")
-    unfinished.mkdir()
-    if is_signed:
-        sign(unfinished)
-    remove_abandoned(unfinished.parent)
-    assert unfinished.is_dir(), "this process lives, or one that we do not know"
-    if is_signed:
-        # Of a dead process, whose number this one got.
-        signature = json.loads((unfinished / WRITER).read_text())
-        (unfinished / WRITER).write_text(json.dumps({**signature, "started": "1"}))
-    else:
-        age(unfinished, days=8)
-    age(complete, days=100)
-    remove_abandoned(unfinished.parent)
-    assert not unfinished.exists()
-    assert complete.is_dir()
-
-
-def age(folder, days):
-    """Let a folder look as if nothing had been written in it for some days."""
-    for path in (*folder.iterdir(), folder):
-        os.utime(path, (time.time() - days * DAY,) * 2)
+    for complete in decoded_folders(cache):
+        names = sorted(path.name for path in complete.iterdir())
+        assert names == ["labels.npy", "pixels", "shapes.npy"]
 
 
 def test_an_unreadable_image_is_named_or_skipped_in_every_run(cache, images):
@@ -278,6 +209,41 @@ def test_kornia_is_asked_for_by_name(image_folder):
         image_folder, "import sys; sys.modules['kornia'] = None"
     ).communicate(timeout=200)
     assert "ImportError: data.format=tensors needs kornia" in told
+
+
+CROPS = BatchView(16, (0.0,) * 3, (1.0,) * 3, area=(0.2, 1.0), steps=(0, 0, 0, 0, 0, 0.5))
+
+
+def test_ranks_make_together_the_views_of_one_process(cache, images, at):
+    decoded = tensors.load(files_in(images))
+
+    def views_of(rank, ranks):
+        batches = tensors.TensorBatches(decoded, CROPS, 8 // ranks, seed=1, indexed=True)
+        batches.trainer = at(rank, ranks)
+        return [(indexes, views) for indexes, views, _ in batches]
+
+    ranks = zip(views_of(0, 2), views_of(1, 2), strict=True)
+    for (indexes, views), ((first, ones), (second, others)) in zip(
+        views_of(0, 1), ranks, strict=True
+    ):
+        assert torch.equal(indexes, torch.stack([first, second], 1).flatten())
+        assert torch.equal(views, torch.stack([ones, others], 1).flatten(0, 1))
+
+
+def test_views_for_features_have_numbers_of_their_own(cache, images):
+    decoded = tensors.load(files_in(images))
+
+    def views_of(number, batch_size, seed=0):
+        views = tensors.TensorViews(decoded, CROPS, number, seed)
+        return torch.cat([batch for batch, _ in tensors.view_loader(views, batch_size)])
+
+    views = views_of(3, 30)
+    assert views.shape == (36, 3, 3, 16, 16)
+    for number in range(3):
+        assert not torch.equal(views[:, number], views[:, number - 1])
+    assert torch.equal(views, views_of(3, 1))
+    assert torch.equal(views[:, :2], views_of(2, 30))
+    assert not torch.equal(views, views_of(3, 30, seed=1))
 
 
 @pytest.mark.parametrize("name", ["cifar10", "stl10"])

@@ -1,24 +1,29 @@
 """Real checkpoints to evaluate."""
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from solo_margins import training
+from solo_margins.resolvers import composed
 
-QUIET = ["accelerator=cpu", "+enable_progress_bar=false", "+enable_model_summary=false"]
+
+def quiet(name, *overrides):
+    """Return one of our configurations for this process and without output."""
+    calm = ["accelerator=cpu", "+enable_progress_bar=false", "+enable_model_summary=false"]
+    return composed(name, [*calm, "data.num_workers=0", *overrides])
 
 
-def configured(name, *overrides):
-    with initialize_config_module("solo_margins.configs", version_base=None):
-        return compose(name, overrides=[*QUIET, "data.num_workers=0", *overrides])
+@pytest.fixture
+def configured():
+    """Compose one of our configurations."""
+    return quiet
 
 
 @pytest.fixture(scope="session")
 def digits_checkpoint(tmp_path_factory):
     """A backbone that has seen a few batches of digits."""
     folder = tmp_path_factory.mktemp("digits")
-    cfg = configured(
+    cfg = quiet(
         *("simclr_margin.yaml", "max_epochs=1", "limit_train_batches=3", "limit_val_batches=1"),
         *("optimizer.batch_size=32", f"checkpoint.dir={folder}"),
     )
@@ -40,7 +45,7 @@ def cifar10_checkpoint(stored, tmp_path):
     """Pretrain a backbone on small CIFAR-10 files for a step or two."""
 
     def make(backbone):
-        cfg = configured(
+        cfg = quiet(
             *("mocov3_margin.yaml", "data=cifar10", "variant=baseline", "max_epochs=1"),
             *(f"data.train_path={stored('cifar10', 'files')}", f"checkpoint.dir={tmp_path}"),
             *(f"backbone.name={backbone}", "optimizer.batch_size=8", "limit_train_batches=1"),
@@ -58,6 +63,6 @@ def slow_probe(tmp_path):
 
     def run(checkpoint, *overrides):
         given = [f"pretrained_feature_extractor={checkpoint}", f"checkpoint.dir={tmp_path}"]
-        return training.linear(configured("linear.yaml", *given, "max_epochs=1", *overrides))
+        return training.linear(quiet("linear.yaml", *given, "max_epochs=1", *overrides))
 
     return run

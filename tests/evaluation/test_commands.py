@@ -6,20 +6,31 @@ import json
 import pytest
 import torch
 
+from solo_margins import results
 from solo_margins.evaluation.features import Features
-from solo_margins.evaluation.knn import knn, knn_accuracy
+from solo_margins.evaluation.knn import knn, knn_accuracy, recall_at_1
 from solo_margins.evaluation.probe import linear_and_knn, probe
 
 
-def test_a_probe_of_the_digits(digits_checkpoint, capsys):
+def test_a_probe_of_the_digits(digits_checkpoint, capsys, tmp_path):
     given = [f"pretrained_feature_extractor={digits_checkpoint}", "max_epochs=20", "passes=0"]
-    found = probe(given, progress=False)
+    given.append("optimizer.batch_size=128")
+    found = probe([*given, f"results={tmp_path / 'runs.jsonl'}"], progress=False)
     assert (found.train_images, found.validation_images) == (1433, 364)
     assert (found.num_classes, found.num_features, found.epochs) == (10, 128, 20)
     # Three steps are nearly no training; chance is 10 %.
     assert 40 < found.acc1 < found.acc5 <= 100
     assert f"acc1 = {found.acc1:.2f} %" in capsys.readouterr().out
     json.dumps(dataclasses.asdict(found))
+    normalised = [*given, "normalize_features=true", f"results={tmp_path / 'runs.jsonl'}"]
+    assert probe(normalised, progress=False).acc1 > found.acc1, "20 epochs are few otherwise"
+    assert "normalised features" in capsys.readouterr().out
+    plain, other = results.read(tmp_path / "runs.jsonl")
+    assert plain.figures == {"linear_acc1": found.acc1, "linear_acc5": found.acc5}
+    assert (plain.kind, plain.settings["passes"], plain.data) == ("probe", 0, "digits")
+    assert plain.settings["optimizer"]["lr"] == 1, "the rate is not that of the configuration"
+    assert "normalize_features" not in plain.settings, "older runs keep their ids"
+    assert other.settings["normalize_features"] is True
 
 
 def test_augmented_passes_and_few_labels(digits_checkpoint):
@@ -32,13 +43,12 @@ def test_augmented_passes_and_few_labels(digits_checkpoint):
     assert least.train_images == 10, "one image a class"
 
 
-@pytest.mark.parametrize("passes", [0, 1])
-def test_both_at_once_are_what_each_is_alone(digits_checkpoint, passes):
+def test_both_at_once_are_what_each_is_alone(digits_checkpoint):
     given = [f"pretrained_feature_extractor={digits_checkpoint}", "label_fraction=0.2"]
-    settings = ["max_epochs=3", f"passes={passes}", "optimizer.batch_size=64"]
+    settings = ["max_epochs=3", "passes=1", "optimizer.batch_size=64"]
     layer, neighbours = linear_and_knn([*given, *settings], progress=False)
     alone = probe([*given, *settings], progress=False)
-    assert (layer.acc1, layer.acc5, layer.passes) == (alone.acc1, alone.acc5, passes)
+    assert (layer.acc1, layer.acc5, layer.passes) == (alone.acc1, alone.acc5, 1)
     assert neighbours == knn(given, progress=False)
 
 
@@ -53,51 +63,53 @@ def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoin
 
 
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("command", "argument", "named"),
     [
-        ("passes=many", r"passes must be a whole number of at least 0, got 'many'"),
-        ("passes=-1", r"passes must be a whole number of at least 0, got -1"),
-        ("mixup=0.2", r"'mixup=0.2' is not a setting of the form key=value: the keys are .*passes"),
-        ("--passes", r"'--passes' is not a setting"),
-        ("label_fraction=2", r"data\.fraction must be between 0 and 1"),
-        ("label_fraction=0.001", r"batch_size=256 exceeds the 10 training images"),
-        ("optimizer.name=sgdd", r"optimizer\.name must be one of adam"),
-        ("scheduler.name=step", r"scheduler\.name must be one of warmup_cosine"),
-        ("max_epochs=0", r"max_epochs must be a whole number of at least 1"),
-        ("data=cifar", r"data must be one of cifar10, "),
-        ("data=cifar10", r"CIFAR-10 was not found, data\.train_path has no value"),
-        ("data.val_path=/nowhere", r"data=digits has its own images.*data=folder"),
-        ("backbone.name=narrow_resnet18", r"holds another backbone"),
-        ("device=tpu", r"device=tpu cannot be used"),
-        ("device=[cpu]", r"device=\['cpu'\] cannot be used"),
-        ("max_epochs=[", r"max_epochs must be a value in YAML's notation, got '\['"),
-        ("extraction_batch_size=0", r"extraction_batch_size must be a whole number above 0, got 0"),
+        (probe, "passes=many", "passes"),
+        (probe, "passes=-1", "passes"),
+        (probe, "mixup=0.2", "'mixup=0.2'.*passes"),
+        (probe, "--passes", "'--passes'"),
+        (probe, "label_fraction=2", r"data\.fraction"),
+        (probe, "label_fraction=0.001", "batch_size=256 .* 10 training images"),
+        (probe, "optimizer.name=sgdd", r"optimizer\.name"),
+        (probe, "scheduler.name=step", r"scheduler\.name"),
+        (probe, "max_epochs=0", "max_epochs"),
+        (probe, "normalize_features=1", "normalize_features"),
+        (probe, "data=cifar", "data must be one of cifar10, "),
+        (probe, "data=cifar10", r"CIFAR-10 .*data\.train_path"),
+        (probe, "data.val_path=/nowhere", "data=digits.*data=folder"),
+        (probe, "backbone.name=narrow_resnet18", "another backbone"),
+        (probe, "device=tpu", "device=tpu"),
+        (probe, "device=[cpu]", r"device=\['cpu'\]"),
+        (probe, "max_epochs=[", "max_epochs"),
+        (probe, "extraction_batch_size=0", "extraction_batch_size"),
+        (probe, "results=/dev/null/runs.jsonl", "results"),
+        (knn, "neighbours=3", "'neighbours=3'.*temperature"),
+        (knn, "k=many", "k must be"),
+        (knn, "temperature=0", "temperature"),
+        (knn, "distance=l1", "distance"),
+        (knn, "max_epochs=3", "'max_epochs=3'"),
     ],
 )
-def test_mistakes_on_the_probes_command_line(digits_checkpoint, argument, message):
-    with pytest.raises(ValueError, match=message):
-        probe([f"pretrained_feature_extractor={digits_checkpoint}", argument], progress=False)
+def test_mistakes_on_the_command_line(digits_checkpoint, command, argument, named):
+    with pytest.raises(ValueError, match=named):
+        command([f"pretrained_feature_extractor={digits_checkpoint}", argument], progress=False)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], r"Name what to evaluate: pretrained_feature_extractor="),
-        (["pretrained_feature_extractor=/nowhere.ckpt"], r"/nowhere\.ckpt does not exist"),
-    ],
-)
 @pytest.mark.parametrize("command", [probe, knn])
-def test_a_checkpoint_must_be_named(command, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        command(arguments)
+def test_a_checkpoint_must_be_named(command):
+    with pytest.raises(ValueError, match="pretrained_feature_extractor="):
+        command([])
+    with pytest.raises(ValueError, match=r"/nowhere\.ckpt does not exist"):
+        command(["pretrained_feature_extractor=/nowhere.ckpt"])
 
 
 def test_a_checkpoint_without_its_settings_is_refused(digits_checkpoint, tmp_path):
     copy = tmp_path / "alone.ckpt"
     copy.write_bytes(digits_checkpoint.read_bytes())
-    with pytest.raises(ValueError, match=r"args\.json does not say what .* data=<name>"):
+    with pytest.raises(ValueError, match=r"args\.json .* data=<name>"):
         probe([f"pretrained_feature_extractor={copy}"])
-    with pytest.raises(ValueError, match=r"args\.json should say .* does not exist"):
+    with pytest.raises(ValueError, match=r"args\.json .* does not exist"):
         probe([f"pretrained_feature_extractor={copy}", "data=digits"])
     (tmp_path / "args.json").write_text("{")
     with pytest.raises(ValueError, match=r"args\.json .* cannot be read"):
@@ -123,33 +135,50 @@ def test_knn_of_separable_and_of_shuffled_features():
     wrong = separable(24)
     shifted = Features(wrong.values, (wrong.labels + 1) % 6)
     assert knn_accuracy(shifted, separable(12), 3, 0.07)["acc1"] == 0.0
-    with pytest.raises(ValueError, match=r"k must be .* got 0"):
-        knn_accuracy(shifted, shifted, k=0)
+    # Every pass votes; the nearest neighbours are in the second one.
+    both = Features(torch.cat([-wrong.values, wrong.values]), wrong.labels)
+    assert knn_accuracy(both, separable(12), 3, 0.07)["acc1"] == 100.0
 
 
-def test_knn_of_a_checkpoint_and_of_its_folder(digits_checkpoint, capsys):
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("largest_matrix", [1, 10**6])
+def test_recall_counts_images_whose_nearest_other_image_has_their_label(
+    distance, largest_matrix, monkeypatch
+):
+    monkeypatch.setattr("solo_margins.evaluation.knn.LARGEST_MATRIX", largest_matrix)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40) % 4
+    # Of the second pass nothing is seen.
+    values = torch.randn(2, 40, 3, generator=generator) + labels[:, None]
+    hits = 0
+    for image, value in enumerate(values[0]):
+        others = [other for other in range(40) if other != image]
+        if distance == "cosine":
+            near = [torch.cosine_similarity(value, values[0, other], dim=0) for other in others]
+        else:
+            near = [-(value - values[0, other]).norm() for other in others]
+        nearest = others[torch.stack(near).argmax()]
+        hits += int(labels[nearest] == labels[image])
+    assert recall_at_1(Features(values, labels), distance) == pytest.approx(100 * hits / 40)
+    assert 0 < hits < 40
+
+
+def test_knn_of_a_checkpoint_and_of_its_folder(digits_checkpoint, capsys, tmp_path):
     settings = ["k=3", "label_fraction=0.2", "device=cpu"]
-    found = knn([f"pretrained_feature_extractor={digits_checkpoint}", *settings])
+    file = tmp_path / "runs.jsonl"
+    found = knn([f"pretrained_feature_extractor={digits_checkpoint}", *settings, f"results={file}"])
     assert found["acc1"] > 30
+    assert found["recall_at_1"] > 30
     said = capsys.readouterr()
     assert f"acc1 = {found['acc1']:.2f} %" in said.out
+    assert f"recall_at_1 = {found['recall_at_1']:.2f} %" in said.out
     assert "validation" in said.err, "there is a progress bar"
+    [line] = results.read(file)
+    assert line.figures == {
+        "knn_acc1": found["acc1"],
+        "knn_acc5": found["acc5"],
+        "recall_at_1": found["recall_at_1"],
+    }
+    assert line.settings["k"] == 3
     folder = f"pretrained_feature_extractor={digits_checkpoint.parent}"
     assert found == knn([folder, *settings], progress=False)
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("neighbours=3", r"'neighbours=3' is not a setting.*temperature"),
-        ("--k", r"'--k' is not a setting"),
-        ("k=many", r"k must be a whole number above 0, got 'many'"),
-        ("temperature=0", r"temperature must be a number > 0, got 0"),
-        ("temperature=warm", r"temperature must be a number > 0, got 'warm'"),
-        ("distance=l1", r"distance must be one of cosine, euclidean"),
-        ("max_epochs=3", r"'max_epochs=3' is not a setting"),
-    ],
-)
-def test_mistakes_on_the_knn_command_line(digits_checkpoint, argument, message):
-    with pytest.raises(ValueError, match=message):
-        knn([f"pretrained_feature_extractor={digits_checkpoint}", argument])

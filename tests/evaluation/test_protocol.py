@@ -22,6 +22,7 @@ def test_the_numbers_are_those_of_the_paper(data):
     rate, epochs = cfg.optimizer.lr, cfg.max_epochs
     # No checkpoint is named here, from which the rest could be resolved.
     cfg = OmegaConf.to_container(cfg, resolve=False)
+    assert cfg["normalize_features"] is False
     on_imagenet = data == "imagenet"
     assert epochs == (90 if on_imagenet else 100)
     optimizer = cfg["optimizer"]
@@ -82,8 +83,8 @@ class InOrderOf:
         yield from (rows.tolist() for rows in order.split(self.batch_size)[: len(self)])
 
 
-@pytest.mark.parametrize("warmup", [0, 1.5])
-def test_the_fast_probe_takes_the_steps_of_the_hosts(warmup, trainer):
+@pytest.mark.parametrize(("warmup", "normalizes"), [(0, False), (1.5, False), (0, True)])
+def test_the_fast_probe_takes_the_steps_of_the_hosts(warmup, normalizes, trainer):
     features = noisy_features(50)
     cfg = linear_config(
         max_epochs=4,
@@ -91,6 +92,7 @@ def test_the_fast_probe_takes_the_steps_of_the_hosts(warmup, trainer):
         optimizer__lr=0.7,
         optimizer__weight_decay=1e-3,
         scheduler__warmup_epochs=warmup,
+        normalize_features=normalizes,
     )
     fast = train_linear_layer(features, cfg, "cpu", progress=False)
 
@@ -98,13 +100,17 @@ def test_the_fast_probe_takes_the_steps_of_the_hosts(warmup, trainer):
     backbone.num_features = 5
     slow = LinearClassifier(backbone, cfg=cfg)
     torch.manual_seed(3)
-    slow.classifier = nn.Linear(5, 7)
+    linear = nn.Linear(5, 7)
+    slow.classifier = nn.Sequential(nn.BatchNorm1d(5), linear) if normalizes else linear
     loader = DataLoader(
         TensorDataset(features.values[0], features.labels), batch_sampler=InOrderOf(50, 16, 3)
     )
     trainer(cfg, use_distributed_sampler=False).fit(slow, loader)
-    torch.testing.assert_close(fast.weight, slow.classifier.weight.cpu(), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(fast.bias, slow.classifier.bias.cpu(), atol=1e-5, rtol=1e-4)
+    expected = {key: value.cpu() for key, value in slow.classifier.state_dict().items()}
+    torch.testing.assert_close(dict(fast.state_dict()), expected, atol=1e-5, rtol=1e-4)
+    assert not fast.training
+    of_setting = LinearClassifier(backbone, cfg=cfg).classifier
+    assert of_setting.state_dict().keys() == expected.keys()
 
 
 def test_epochs_take_the_passes_in_turn():

@@ -5,16 +5,16 @@ import shutil
 import numpy as np
 from PIL import Image
 
-UNREADABLE = {
-    "text.png": "its content is no image that PIL knows",
-    "empty.jpg": "the file is empty",
-    "truncated.png": "",
-    "truncated.jpg": "",
-    "bomb.png": "pixels, as files have that are made to fill the memory",
-    "float.tif": "floating-point",
-    "deep.tif": "more than 16 bits",
-}
-"""Names of files that cannot be read, and what is said about them."""
+# Names of files that cannot be read.
+UNREADABLE = (
+    "text.png",
+    "empty.jpg",
+    "truncated.png",
+    "truncated.jpg",
+    "bomb.png",  # above PIL's decompression-bomb limit
+    "float.tif",
+    "deep.tif",  # grey values of more than 16 bits
+)
 
 
 def _ramp(top, shape=(36, 40)):

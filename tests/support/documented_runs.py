@@ -61,6 +61,9 @@ SHORTER = {
         *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
     ),
     "-m solo_margins.evaluation.knn": ("data.num_workers=0",),
+    "-m solo_margins.evaluation.transfer": (
+        *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
+    ),
     "-m solo_margins.export": (),
     "-m solo_margins.lens": (),
     "bash scripts/demo.sh": ("--epochs", "1"),
@@ -217,6 +220,9 @@ class Workshop:
             folder = self.images(data)
             parts = {"data.train_path": folder / "train", "data.val_path": folder / "val"}
             return f"{key}={parts[key] if data == 'folder' else folder}"
+        if named := re.fullmatch(r"(?!data)(\w+)\.train_path=<folder>", word):
+            name = named[1] if named[1] in stored_images.CLASSES else "folder"
+            return f"{named[1]}.train_path={self.images(name)}"
         if named := re.fullmatch(r"(cifar100?)=(/data/\w+|<folder>)", word):
             return f"{named[1]}={self.images(named[1])}"
         return word.replace("<folder>", str(self.images("cifar10") / "train"))
