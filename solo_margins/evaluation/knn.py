@@ -1,6 +1,6 @@
 """Weighted kNN accuracy of a pretrained backbone, on any device.
 
-    python -m solo_margins.evaluation.knn pretrained_feature_extractor=<checkpoint> k=20
+    python -m solo_margins.knn pretrained_feature_extractor=<checkpoint> k=20
 
     pretrained_feature_extractor=…  a pretraining checkpoint, or the folder of its run
     k=20                            number of neighbours
@@ -17,11 +17,9 @@ By default the images are those of the pretraining. Their size is always that of
 docs/evaluation.md explains every setting.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.task import load_task, parse
 from solo_margins.losses.checks import POSITIVE, require_choice, require_count, require_number
@@ -78,7 +76,3 @@ def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
         f"acc1 = {accuracies['acc1']:.2f} %, acc5 = {accuracies['acc5']:.2f} %"
     )
     return accuracies
-
-
-if __name__ == "__main__":
-    run_cli(knn, sys.argv[1:])

@@ -1,6 +1,6 @@
 """Linear probe of a pretrained backbone on features that are extracted once.
 
-    python -m solo_margins.evaluation.probe pretrained_feature_extractor=<checkpoint> passes=4
+    python -m solo_margins.probe pretrained_feature_extractor=<checkpoint> passes=4
 
     pretrained_feature_extractor=…  a pretraining checkpoint, or the folder of its run
     passes=4                        augmented passes over the training images; 0: the centre view
@@ -17,7 +17,6 @@ a linear layer. By default the images are those of the pretraining. Their size i
 pretraining. docs/evaluation.md explains every setting.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.nn import functional as F
 
-from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features, choose_device, progress_bar
 from solo_margins.evaluation.knn import knn_accuracy
 from solo_margins.evaluation.task import Task, load_task, parse
@@ -214,7 +212,3 @@ def linear_and_knn(
     task = _load(cfg, **options, progress=progress)
     result = probe_features(task, options["passes"])
     return result, knn_accuracy(task.centre_features, task.validation_features)
-
-
-if __name__ == "__main__":
-    run_cli(probe, sys.argv[1:])
