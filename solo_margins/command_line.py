@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from solo_margins.cli import end, exit_on_interrupt
-from solo_margins.config import nearest
+from solo_margins.config import nearest, unknown_setting
+from solo_margins.losses.margins import FIELDS
 
 # Options of Hydra that take a value, with the short form of each.
 OPTIONS_WITH_VALUE = (
@@ -61,6 +62,8 @@ def check(arguments: Sequence[str]) -> None:
     if "://" not in str(options.config_path) and "hydra.searchpath" not in str(overrides):
         for override in overrides:
             _check_choice(override, folders)
+    for override in overrides:
+        _check_margin(override)
 
 
 def _folders(options: argparse.Namespace) -> list[Any]:
@@ -110,6 +113,16 @@ def _check_choice(override: str, folders: Sequence[Any]) -> None:
         is_name = re.fullmatch(r"[\w-]+", option) and option != "null"
         if options and is_name and option not in options:
             raise ValueError(f"{group} must be one of {', '.join(options)}, got {option!r}.")
+
+
+def _check_margin(override: str) -> None:
+    """Raise ``ValueError`` for a margin that there is not; Hydra's own advice is to add it."""
+    key = override.lstrip("+~").partition("=")[0]
+    group, _, name = key.rpartition(".")
+    if group == "margins":
+        raise ValueError(f"There is no setting {key}: use method_kwargs.{key}.")
+    if group == "method_kwargs.margins" and name not in FIELDS:
+        raise ValueError(f"{unknown_setting(group, name, FIELDS)}.")
 
 
 def _is_readable(override: str) -> bool:
