@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 from solo.methods.linear import LinearModel
 from torch import Tensor, nn
 
+from solo_margins.config import setting
 from solo_margins.devices import keep_contiguous
 from solo_margins.learning_rates import warmup_cosine
 from solo_margins.methods.corrected import classification
@@ -18,7 +19,8 @@ class LinearClassifier(LinearModel):
     Args:
         backbone: the pretrained backbone.
         cfg: as for solo-learn's ``LinearModel``. solo-learn's own forgets it.
-        loss_func: loss for targets mixed by ``mixup_func``; cross-entropy by default.
+        loss_func: loss for smoothed targets and for those that ``mixup_func`` has mixed;
+            cross-entropy by default.
         mixup_func: mixes images and targets of a training batch.
     """
 
@@ -48,10 +50,14 @@ class LinearClassifier(LinearModel):
     def shared_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         """Return the size of a batch, its loss and, unless its targets are mixed, accuracies.
 
-        solo-learn's own fails with fewer than five classes.
+        solo-learn's own fails with fewer than five classes, and without mixup ``label_smoothing``
+        has no effect there.
         """
         if self.training and self.mixup_func is not None:
             return super().shared_step(batch, batch_idx)
         images, targets = batch
         logits = self(images)["logits"]
-        return {"batch_size": images.size(0), **classification(logits, targets)}
+        metrics = {"batch_size": images.size(0), **classification(logits, targets)}
+        if self.training and setting(self.cfg, "label_smoothing", 0) > 0:
+            metrics["loss"] = self.loss_func(logits, targets)
+        return metrics

@@ -27,7 +27,12 @@ def names_in(folder):
 
 def test_a_run_keeps_its_last_epoch_and_its_configuration(config, tmp_path, capsys):
     result = training.pretrain(
-        config("checkpoint.frequency=4", "max_epochs=6", "name=study${seed}", "run_id=chosen")
+        config(
+            "checkpoint.frequency=4",
+            "max_epochs=6",
+            "gradient_clip_val=${optimizer.lr}",
+            "run_id=chosen",
+        )
     )
     saved = result.checkpoint
     assert saved.parent == result.folder == tmp_path / "runs" / METHOD / "chosen"
@@ -39,7 +44,7 @@ def test_a_run_keeps_its_last_epoch_and_its_configuration(config, tmp_path, caps
     assert override.value() == saved.name
     args = json.loads((result.folder / "args.json").read_text())
     assert (args["method"], args["run_id"]) == (METHOD, "chosen")
-    assert (args["name"], args["wandb_run_id"]) == ("study5", None)
+    assert (args["gradient_clip_val"], args["wandb_run_id"]) == (0.5, None)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
