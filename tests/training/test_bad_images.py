@@ -2,12 +2,12 @@
 
 import importlib.util
 import logging
-import shutil
 from pathlib import Path
 
 import damaged_images
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from stopped_runs import differences, loaded
 
 from solo_margins import training
@@ -91,17 +91,14 @@ def test_skipped_images_are_replaced_counted_and_told_once(images, on, caplog):
 
 
 @pytest.fixture
-def program(start, finish, on, images, tmp_path):
+def program(start, finish, written, images, tmp_path):
     """Run main_pretrain.py on the images in a process of its own."""
-
-    def run(*arguments):
-        cfg = on(images, "backbone.name=narrow_resnet10", "checkpoint.dir=runs", "max_epochs=4")
-        cfg.method, cfg.accelerator, cfg.devices, cfg.strategy = "simclr_margin", "cpu", "1", "auto"
-        folder = write_for_hydra(cfg, tmp_path)
-        named = ("--config-dir", folder, "--config-name", "own")
-        return finish(start(ROOT / "main_pretrain.py", *named, *arguments))
-
-    return run
+    file = tmp_path / "conf" / "own.yaml"
+    cfg = OmegaConf.load(file)
+    cfg.data.train_path, cfg.data.val_path = str(images / "train"), str(images / "val")
+    cfg.backbone.name = "narrow_resnet10"
+    OmegaConf.save(cfg, file)
+    return lambda *words: finish(start(ROOT / "main_pretrain.py", *written, *words))
 
 
 WORKERS = ("data.num_workers=2",)
@@ -117,7 +114,6 @@ def test_a_program_names_or_skips_damaged_images(program, images, how):
     assert done.code != 0
     assert "Traceback" not in done.err
     assert bad.name in done.err
-    shutil.rmtree(images.parent / "conf")
     done = program(*how, "+data.on_error=skip")
     assert done.code == 0, done.err
     lines = [line for line in done.err.splitlines() if "Skipped" in line]
