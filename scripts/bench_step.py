@@ -38,9 +38,9 @@ from tqdm import tqdm
 from solo_margins.data.datamodule import RunData
 from solo_margins.resolvers import composed
 from solo_margins.training.checked_config import checked_pretraining
-from solo_margins.training.checkpointing import Run
 from solo_margins.training.fit import fit
 from solo_margins.training.pretrain import build_method, parsed_pretraining
+from solo_margins.training.run_folder import Run, choose_run
 from solo_margins.versions import form
 
 BARS = {"all margins": 1.02, "one direction": 0.6}
@@ -189,7 +189,8 @@ def timed_run(*settings: str) -> tuple[Run, list[float]]:
 
     model.on_train_batch_end = note
     data = RunData(cfg, pretraining=True)
-    return fit(cfg, model, data, classifier="Online classifier"), ends
+    run = choose_run(cfg, kind=cfg.method, unnamed="bench")
+    return fit(cfg, model, data, run, classifier="Online classifier"), ends
 
 
 def compare_formats(images: Path, steps: int, turns: int, device: str) -> None:

@@ -188,7 +188,7 @@ def find_checkpoint(path: str | Path, named: str = "pretrained_feature_extractor
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """Return the checkpoint in a folder that was written last, if there is one."""
-    return max(folder.glob("*.ckpt"), key=os.path.getmtime, default=None)
+    return next((path for path in newest_first(folder) if path.suffix == ".ckpt"), None)
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -213,10 +213,8 @@ def newest_readable(folder: Path) -> Path | None:
     return None
 
 
-def find_same_run(
-    folder: str | Path, cfg: DictConfig, max_age: timedelta
-) -> tuple[Path | None, str | None]:
-    """Return the newest checkpoint of the very same run and its W&B id, or (None, None).
+def find_same_run(folder: Path, cfg: DictConfig, max_age: timedelta) -> Path | None:
+    """Return the newest checkpoint of the very same run, None where there is none.
 
     Args:
         folder: of the run, or that holds the folders of runs.
@@ -225,7 +223,7 @@ def find_same_run(
     """
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     oldest = (datetime.now() - max_age).timestamp()
-    runs = [args.parent for p in ("", "*/") for args in Path(folder).glob(f"{p}args.json")]
+    runs = [args.parent for p in ("", "*/") for args in folder.glob(f"{p}args.json")]
     # A run without checkpoints is as old as time.
     written = {run: max(map(os.path.getmtime, newest_first(run)), default=0.0) for run in runs}
     for run in sorted(runs, key=lambda run: written[run], reverse=True):
@@ -239,8 +237,8 @@ def find_same_run(
         if are_the_same_run(known, settings):
             checkpoint = newest_readable(run)
             if checkpoint is not None:
-                return checkpoint, known.get("wandb_run_id")
-    return None, None
+                return checkpoint
+    return None
 
 
 # Whether a file is whole.
@@ -263,6 +261,14 @@ def fault_of(checkpoint: Path) -> str | None:
         # zipfile has many words for a file that is not as it was written.
         return f"it is cut off, damaged or not a checkpoint ({checkpoint.stat().st_size} bytes)"
     return None if damaged is None else f"its part {damaged} is damaged"
+
+
+def check_readable(checkpoint: Path) -> None:
+    """Raise ``ValueError`` if a checkpoint is damaged or holds more than tensors and plain data."""
+    read_checkpoint(checkpoint, in_place=True)
+    fault = fault_of(checkpoint)
+    if fault is not None:
+        raise ValueError(f"{checkpoint} is damaged or not a checkpoint ({fault}).")
 
 
 def reason_of(error: Exception) -> str:

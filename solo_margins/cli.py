@@ -47,9 +47,7 @@ class TrainingInterrupted(SystemExit):
         return self.message
 
 
-def run_cli(
-    function: Callable[..., Any], *arguments: Any, program: str | Path | None = None
-) -> Any:
+def run_cli(function: Callable[..., Any], *arguments: Any, module: str | None = None) -> Any:
     """Call a function and end the process as a program should.
 
     A mistake of the user becomes one sentence on stderr and exit code 1, Ctrl-C one line and exit
@@ -63,8 +61,8 @@ def run_cli(
     Args:
         function: what to call.
         arguments: what to call it with.
-        program: the file of a program whose configuration is the first argument. A job of a
-            multirun that needs several processes is run by this program.
+        module: the program whose configuration is the first argument, as in ``python -m``. A job
+            of a multirun that needs several processes is run by it.
     """
     if arguments and arguments[0] in (["-h"], ["--help"]):
         print(str(sys.modules[function.__module__].__doc__).strip())
@@ -75,10 +73,10 @@ def run_cli(
     show_warnings()
     try:
         with exit_on_interrupt():
-            if job is not None and program is not None:
+            if job is not None and module is not None:
                 multirun.see_paths_from_the_start()
                 if multirun.needs_processes(arguments[0]):
-                    return multirun.run_as_a_program(program)
+                    return multirun.run_as_a_program(module)
             return function(*arguments)
     except Exception as error:
         end(error, job)

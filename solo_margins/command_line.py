@@ -1,13 +1,17 @@
-"""Checks of a command line before Hydra reads it, whose own messages say little of two mistakes."""
+"""Programs of Hydra's, whose command line is checked first: Hydra says little of some mistakes."""
 
 import argparse
-from collections.abc import Sequence
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from solo_margins.cli import end
-from solo_margins.config import nearest
+from solo_margins.cli import end, exit_on_interrupt
+from solo_margins.config import nearest, unknown_setting
+from solo_margins.losses.margins import FIELDS
 
 # Options of Hydra that take a value, with the short form of each.
 OPTIONS_WITH_VALUE = (
@@ -21,20 +25,22 @@ OPTIONS_WITH_VALUE = (
 )
 
 
-def check_or_exit(arguments: Sequence[str], program: str | Path) -> None:
-    """End the program with one sentence where its command line has such a mistake."""
-    try:
-        check(arguments, program)
-    except ValueError as error:
-        end(error, job=None)
+def run_program(program: Callable[[], Any]) -> None:
+    """Run a program of Hydra's; a mistake in its command line ends it with one sentence."""
+    # A launcher may wait here for jobs that run elsewhere.
+    with exit_on_interrupt():
+        try:
+            check(sys.argv[1:])
+        except ValueError as error:
+            end(error, job=None)
+        program()
 
 
-def check(arguments: Sequence[str], program: str | Path) -> None:
-    """Raise ``ValueError`` for a configuration that is not there, or a value that needs quotes.
+def check(arguments: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a file or an option that is not there, or a value without quotes.
 
     Args:
         arguments: the command line, without the program.
-        program: the file of the program; Hydra looks for ``--config-path`` beside it.
     """
     if "-sc" in arguments or "--shell-completion" in arguments:
         return
@@ -43,37 +49,80 @@ def check(arguments: Sequence[str], program: str | Path) -> None:
         # Hydra itself complains about a missing value.
         parser.add_argument(name, short, nargs="?")
     options, rest = parser.parse_known_args(list(arguments))
-    _check_configuration(options, Path(program).resolve().parent)
-    _check_overrides([argument for argument in rest if not argument.startswith("-")])
-
-
-def _check_configuration(options: argparse.Namespace, beside: Path) -> None:
-    name = options.config_name
-    if name is None or "://" in str(options.config_path):
-        return
-    folders: list[Any] = [resources.files("solo_margins.configs")]
-    if options.config_path is not None:
-        folders.insert(0, beside / options.config_path)
-    if options.config_dir is not None:
-        folders.insert(0, Path(options.config_dir))
-    file = f"{name.removesuffix('.yaml')}.yaml"
-    if any(folder.joinpath(file).is_file() for folder in folders):
-        return
-    there: list[str] = []
-    for folder in folders:
-        if folder.is_dir():
-            there += sorted(x.name for x in folder.iterdir() if x.name.endswith(".yaml"))
-    near = nearest(Path(name).stem, [known.removesuffix(".yaml") for known in there])
-    question = "." if near is None else f"; did you mean {near}.yaml?"
-    raise ValueError(f"There is no configuration {name}{question} There are {', '.join(there)}.")
-
-
-def _check_overrides(overrides: Sequence[str]) -> None:
+    overrides = [argument for argument in rest if not argument.startswith("-")]
+    folders = _folders(options)
+    if options.config_name is not None and "://" not in str(options.config_path):
+        _check_configuration(options.config_name, folders)
     before = ""
     for override in overrides:
         if not _is_readable(override):
             raise ValueError(_advice(override, before))
         before = override
+    # Configurations may also be in folders that hydra.searchpath names.
+    if "://" not in str(options.config_path) and "hydra.searchpath" not in str(overrides):
+        for override in overrides:
+            _check_choice(override, folders)
+    for override in overrides:
+        _check_margin(override)
+
+
+def _folders(options: argparse.Namespace) -> list[Any]:
+    """Return the folders in which Hydra looks for configurations."""
+    folders: list[Any] = [resources.files("solo_margins.configs")]
+    path = options.config_path
+    if path is not None and "://" not in path:
+        if not os.path.isabs(path):
+            raise ValueError(
+                f"--config-path {path} must be an absolute path; --config-dir {path} looks in a "
+                "folder below the current one."
+            )
+        folders.insert(0, Path(path))
+    if options.config_dir is not None:
+        folders.insert(0, Path(options.config_dir))
+    return folders
+
+
+def _names(folders: Iterable[Any], group: str = ".") -> list[str]:
+    """Return the names of the configurations in folders, or of those in a group of them."""
+    names = []
+    for folder in folders:
+        part = folder / group
+        if part.is_dir():
+            files = sorted(file.name for file in part.iterdir())
+            names += [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
+    return names
+
+
+def _check_configuration(name: str, folders: Sequence[Any]) -> None:
+    """Raise ``ValueError`` where there is no configuration of a name."""
+    stem = name.removesuffix(".yaml")
+    if any((folder / f"{stem}.yaml").is_file() for folder in folders):
+        return
+    there = _names(folders)
+    near = nearest(Path(name).stem, there)
+    question = "." if near is None else f"; did you mean {near}.yaml?"
+    listed = ", ".join(f"{known}.yaml" for known in there)
+    raise ValueError(f"There is no configuration {name}{question} There are {listed}.")
+
+
+def _check_choice(override: str, folders: Sequence[Any]) -> None:
+    """Raise ``ValueError`` where ``data=…``, ``backbone=…`` or another group has no such option."""
+    group, _, chosen = override.lstrip("+").partition("=")
+    options = _names(folders, group) if re.fullmatch(r"\w+", group) else []
+    for option in chosen.split(","):
+        is_name = re.fullmatch(r"[\w-]+", option) and option != "null"
+        if options and is_name and option not in options:
+            raise ValueError(f"{group} must be one of {', '.join(options)}, got {option!r}.")
+
+
+def _check_margin(override: str) -> None:
+    """Raise ``ValueError`` for a margin that there is not; Hydra's own advice is to add it."""
+    key = override.lstrip("+~").partition("=")[0]
+    group, _, name = key.rpartition(".")
+    if group == "margins":
+        raise ValueError(f"There is no setting {key}: use method_kwargs.{key}.")
+    if group == "method_kwargs.margins" and name not in FIELDS:
+        raise ValueError(f"{unknown_setting(group, name, FIELDS)}.")
 
 
 def _is_readable(override: str) -> bool:

@@ -36,21 +36,24 @@ def needs_processes(cfg: Any) -> bool:
     return strategy not in (None, "None", "auto") or devices not in one_device
 
 
-def run_as_a_program(program: str | Path) -> None:
+def run_as_a_program(module: str) -> None:
     """Run the current job as a program of its own, which trains on several devices.
 
     Lightning starts the other ranks by the command line of the process that trains. In this
     process that is the command of the whole multirun, or of a launcher's worker.
 
     Args:
-        program: the file of the program.
+        module: the program, as in ``python -m <module>``.
 
     Raises:
         SystemExit: the job was interrupted.
         ValueError: the job failed; it has said why.
     """
-    command = [sys.executable, str(Path(program).resolve()), *_arguments_of_job(running_program())]
-    process = subprocess.Popen(command)
+    command = [sys.executable, "-m", module, *_arguments_of_job(running_program())]
+    # A checkout need not be installed.
+    paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    process = subprocess.Popen(command, env=environment)
     is_main_thread = threading.current_thread() is threading.main_thread()
     # A launcher that handles SIGTERM itself knows better.
     hands_on = is_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -1,24 +1,29 @@
-"""Pretrains a backbone: ``python -m solo_margins.pretrain --config-name mocov3_margin.yaml``.
+"""Pretrains a backbone: ``python -m solo_margins.pretrain --config-name mocov3_margin.yaml …``.
 
-The same as ``main_pretrain.py``, which only a checkout has.
+``main_pretrain.py`` in a checkout is the same program.
 """
 
 import hydra
 from omegaconf import DictConfig
 
-from solo_margins.cli import exit_on_interrupt, run_cli
+from solo_margins.cli import run_cli
+from solo_margins.command_line import run_program
 from solo_margins.training import pretrain
 
 
-# hydra_plugins/solo_margins_searchpath.py adds configs/ to where Hydra looks for configurations.
 # Without --config-name there is nothing to run, but --help has something to print.
-@hydra.main(version_base=None, config_name="solo_margins/help")
-def main(cfg: DictConfig) -> None:
+@hydra.main(
+    version_base=None, config_path="pkg://solo_margins.configs", config_name="solo_margins/help"
+)
+def program(cfg: DictConfig) -> None:
     """Pretrain as the configuration says."""
-    run_cli(pretrain, cfg, program=__file__)
+    run_cli(pretrain, cfg, module="solo_margins.pretrain")
+
+
+def main() -> None:
+    """Run the program as the command line says."""
+    run_program(program)
 
 
 if __name__ == "__main__":
-    # A launcher may wait here for jobs that run elsewhere.
-    with exit_on_interrupt():
-        main()
+    main()

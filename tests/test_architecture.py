@@ -33,7 +33,7 @@ LAYERS = [
     ["methods"],
     ["training"],
     ["evaluation"],
-    ["export", "linear", "pretrain"],
+    ["export", "knn", "linear", "pretrain", "probe"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The registry imports the methods inside of a function, and the release shares one module of data.

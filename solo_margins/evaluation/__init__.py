@@ -4,5 +4,5 @@
 - :func:`solo_margins.evaluation.knn.knn`: a weighted vote of nearest neighbours, and recall@1
 - :func:`solo_margins.evaluation.transfer.transfer`: both on several data sets, as a table
 
-All are commands, too: ``python -m solo_margins.evaluation.probe …``, ``….knn …``, ``….transfer …``.
+All are commands, too: ``python -m solo_margins.probe …``, ``….knn …`` and ``….transfer …``.
 """

@@ -1,6 +1,6 @@
 """Weighted kNN accuracy and recall@1 of a pretrained backbone, on any device.
 
-    python -m solo_margins.evaluation.knn pretrained_feature_extractor=<checkpoint> k=20
+    python -m solo_margins.knn pretrained_feature_extractor=<checkpoint> k=20
 
     pretrained_feature_extractor=…  a pretraining checkpoint, or the folder of its run
     k=20                            number of neighbours
@@ -18,7 +18,6 @@ By default the images are those of the pretraining. Their size is always that of
 docs/evaluation.md explains every setting.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +25,6 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from solo_margins.cli import run_cli
 from solo_margins.evaluation.features import Features
 from solo_margins.evaluation.task import Task, load_task, parse
 from solo_margins.losses.checks import POSITIVE, require_choice, require_count, require_number
@@ -142,7 +140,3 @@ def knn(arguments: Sequence[str], progress: bool = True) -> dict[str, float]:
     }
     task.record("knn", vote, named, time.perf_counter() - began)
     return figures
-
-
-if __name__ == "__main__":
-    run_cli(knn, sys.argv[1:])

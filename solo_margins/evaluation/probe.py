@@ -1,6 +1,6 @@
 """Linear probe of a pretrained backbone on features that are extracted once.
 
-    python -m solo_margins.evaluation.probe pretrained_feature_extractor=<checkpoint> passes=4
+    python -m solo_margins.probe pretrained_feature_extractor=<checkpoint> passes=4
 
     pretrained_feature_extractor=…  a pretraining checkpoint, or the folder of its run
     passes=4                        augmented passes over the training images; 0: the centre view
@@ -19,7 +19,6 @@ a linear layer. By default the images are those of the pretraining. Their size i
 pretraining. docs/evaluation.md explains every setting.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.nn import functional as F
 
-from solo_margins.cli import run_cli
 from solo_margins.config import setting
 from solo_margins.evaluation.features import Features, choose_device, progress_bar
 from solo_margins.evaluation.knn import neighbour_figures
@@ -241,7 +239,3 @@ def linear_and_knn(
     cfg, options = parse(arguments, OWN, PROTOCOL)
     task = load_probe(cfg, **options, progress=progress)
     return probe_features(task, options["passes"]), neighbour_figures(task)
-
-
-if __name__ == "__main__":
-    run_cli(probe, sys.argv[1:])

@@ -161,7 +161,7 @@ def load_task(cfg: DictConfig, **extraction: Any) -> Task:
     if setting(cfg, "results") is not None:
         results.check_appendable(cfg.results)
         # Before solo-learn scales the learning rate.
-        planned = planned_record(cfg)
+        planned = planned_record("linear", cfg)
     cfg = parsed_probe(cfg)
     backbone = pretrained_backbone(cfg).requires_grad_(False)
     train, validation = classifier_images(cfg)

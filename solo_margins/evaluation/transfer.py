@@ -1,6 +1,6 @@
 """Linear probe, kNN and recall@1 of a pretrained backbone on several data sets, as one table.
 
-    python -m solo_margins.evaluation.transfer pretrained_feature_extractor=<checkpoint> \\
+    python -m solo_margins.transfer pretrained_feature_extractor=<checkpoint> \\
         data=[cifar10,cifar100,flowers] cifar10.train_path=<folder> \\
         cifar100.train_path=<folder> flowers.train_path=<folder>
 
@@ -17,11 +17,9 @@ All other settings are those of the fast probe, and apply to every data set. Fea
 are extracted once. docs/evaluation.md explains every setting.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 
-from solo_margins.cli import run_cli
 from solo_margins.data.dataset_paths import OURS
 from solo_margins.evaluation.knn import neighbour_figures
 from solo_margins.evaluation.probe import PROTOCOL, load_probe, probe_features, protocol
@@ -113,7 +111,3 @@ def table(figures: dict[str, dict[str, float]]) -> str:
     for name, measured in figures.items():
         lines.append([name, *(f"{measured[figure]:.2f}" for figure in COLUMNS)])
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-if __name__ == "__main__":
-    run_cli(transfer, sys.argv[1:])

@@ -32,7 +32,8 @@ class LinearClassifier(LinearModel):
     Args:
         backbone: the pretrained backbone.
         cfg: as for solo-learn's ``LinearModel``, which forgets it, and ``normalize_features``.
-        loss_func: loss for targets mixed by ``mixup_func``; cross-entropy by default.
+        loss_func: loss for smoothed targets and for those that ``mixup_func`` has mixed;
+            cross-entropy by default.
         mixup_func: mixes images and targets of a training batch.
     """
 
@@ -65,10 +66,14 @@ class LinearClassifier(LinearModel):
     def shared_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         """Return the size of a batch, its loss and, unless its targets are mixed, accuracies.
 
-        solo-learn's own fails with fewer than five classes.
+        solo-learn's own fails with fewer than five classes, and without mixup ``label_smoothing``
+        has no effect there.
         """
         if self.training and self.mixup_func is not None:
             return super().shared_step(batch, batch_idx)
         images, targets = batch
         logits = self(images)["logits"]
-        return {"batch_size": images.size(0), **classification(logits, targets)}
+        metrics = {"batch_size": images.size(0), **classification(logits, targets)}
+        if self.training and setting(self.cfg, "label_smoothing", 0) > 0:
+            metrics["loss"] = self.loss_func(logits, targets)
+        return metrics

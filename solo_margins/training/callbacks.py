@@ -109,8 +109,7 @@ class GradientNorm(pl.Callback):
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Log the norms in steps that are logged."""
-        stepped = trainer.fit_loop.epoch_loop._batches_that_stepped
-        if not trainer.loggers or (stepped + 1) % trainer.log_every_n_steps:
+        if not trainer.loggers or (trainer.global_step + 1) % trainer.log_every_n_steps:
             return
         norms = {"grad_norm": gradient_norm(pl_module)}
         if any(p.requires_grad for p in pl_module.backbone.parameters()):

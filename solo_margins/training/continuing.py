@@ -32,36 +32,23 @@ def note_checkpoint(cfg: DictConfig, complete: Callable[[DictConfig], DictConfig
         cfg: what is changed, before the run gets an id.
         complete: returns a configuration as the model's constructor completes it; such settings
             are in checkpoints.
+
+    Raises:
+        ValueError: the checkpoint cannot be read, or was trained with other settings, or nothing
+            says with which, and ``resume_with_changes`` is not true.
     """
     cfg.pop(CONTINUED_FROM, None)
     path = setting(cfg, "resume_from_checkpoint")
     if path is None:
         return
-    checkpoints.check_exists(path, "resume_from_checkpoint=")
-    content = checkpoints.read_checkpoint(path, in_place=True)
-    note_continuation(cfg, complete(cfg.copy()), Path(path), content)
-
-
-def note_continuation(
-    cfg: DictConfig, completed: DictConfig, checkpoint: Path, content: dict[str, Any]
-) -> None:
-    """Write into a configuration from which other run's checkpoint its run goes on, if it does.
-
-    Args:
-        cfg: what is changed.
-        completed: the same configuration, as completed by the model's constructor.
-        checkpoint: the path of the checkpoint.
-        content: what it holds.
-
-    Raises:
-        ValueError: the checkpoint was trained with other settings, or nothing says with which, and
-            ``resume_with_changes`` is not true.
-    """
+    checkpoint = Path(path)
+    checkpoints.check_exists(checkpoint, "resume_from_checkpoint=")
+    content = checkpoints.read_checkpoint(checkpoint, in_place=True)
     intended = require_flag("resume_with_changes", setting(cfg, "resume_with_changes", False))
     before = checkpoints.settings_in(checkpoint, content)
-    plain: Any = OmegaConf.to_container(completed, resolve=True)
-    now = compared_settings(plain)
     if before is not None:
+        plain: Any = OmegaConf.to_container(complete(cfg.copy()), resolve=True)
+        now = compared_settings(plain)
         if not intended:
             refuse_changes(checkpoint, changes_of_run(before, now))
         entry = continuation(before, now, content.get("global_step", 0))

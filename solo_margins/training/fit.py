@@ -20,10 +20,11 @@ from solo_margins.checkpoints import newest_checkpoint, read_settings, reason_of
 from solo_margins.cli import TrainingStopped
 from solo_margins.config import read, setting
 from solo_margins.data.datamodule import RunData
-from solo_margins.training import checkpointing
 from solo_margins.training.callbacks import ClosingReport, GradientNorm, ProgressBar, SeededSteps
+from solo_margins.training.checkpointing import RunCheckpointer, checkpointer_of
 from solo_margins.training.interruption import InterruptGuard
 from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
+from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run, held_folder
 
 # Arguments of the trainer that a configuration cannot set.
 RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
@@ -33,52 +34,35 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def fit(
-    cfg: DictConfig, model: pl.LightningModule, data: RunData, classifier: str
-) -> checkpointing.Run:
+    cfg: DictConfig, model: pl.LightningModule, data: RunData, run: Run, classifier: str
+) -> Run:
     """Fit a model of a parsed configuration and return what it leaves behind.
 
     Args:
         cfg: the parsed configuration.
         model: a method, or a linear classifier.
         data: its images.
+        run: where it is, see :func:`solo_margins.training.run_folder.choose_run`.
         classifier: what ``val_acc1`` is the accuracy of, for the report at the end.
     """
-    run = checkpointing.choose_run(cfg)
-    with checkpointing.no_empty_folder(run), checkpointing.only_process_of(run):
-        guard = InterruptGuard()
+    guard = InterruptGuard()
+    with held_folder(run):
         trainer = _trainer(cfg, data, run, guard, classifier)
-        return _guarded_run(cfg, model, data, run, trainer, guard)
-
-
-def _guarded_run(
-    cfg: DictConfig,
-    model: pl.LightningModule,
-    data: RunData,
-    run: checkpointing.Run,
-    trainer: pl.Trainer,
-    guard: InterruptGuard,
-) -> checkpointing.Run:
-    """Train with signals in the hands of the guard."""
-    # Before Lightning does: whoever reads what is announced may send a signal at once.
-    guard.take_signals(trainer)
-    try:
-        _announce(trainer, cfg, run)
-        _announce_accumulation(trainer, cfg, model)
-        # The ranks that Lightning starts take the name from here.
-        os.environ.setdefault(checkpointing.RUN_ID_VARIABLE, run.name)
-        _run(trainer, model, data, run)
-    finally:
-        os.environ.pop(checkpointing.RUN_ID_VARIABLE, None)
-        guard.leave_signals()
+        # Before Lightning does: whoever reads what is announced may send a signal at once.
+        with guard.handling_signals(trainer):
+            _announce(trainer, cfg, run)
+            _announce_accumulation(trainer, cfg, model)
+            # The ranks that Lightning starts take the name from here.
+            os.environ.setdefault(RUN_ID_VARIABLE, run.name)
+            try:
+                _run(trainer, model, data, run)
+            finally:
+                os.environ.pop(RUN_ID_VARIABLE, None)
     return _outcome(trainer, run)
 
 
 def _trainer(
-    cfg: DictConfig,
-    data: RunData,
-    run: checkpointing.Run,
-    guard: InterruptGuard,
-    classifier: str,
+    cfg: DictConfig, data: RunData, run: Run, guard: InterruptGuard, classifier: str
 ) -> pl.Trainer:
     """Return the trainer of a run with all its callbacks, but for those that a method brings."""
     loggers = _loggers(cfg, run)
@@ -87,11 +71,11 @@ def _trainer(
     # The guard comes first: it stops before anybody sees the next batch.
     callbacks: list[Any] = [guard, GradientNorm()]
     if cfg.checkpoint.enabled:
-        callbacks.append(checkpointing.RunCheckpointer(cfg))
+        callbacks.append(RunCheckpointer(cfg, run))
     if loggers:
         callbacks.append(pl.callbacks.LearningRateMonitor(logging_interval="step"))
     if arguments.get("enable_progress_bar", True):
-        callbacks.append(ProgressBar(batches or 50))
+        callbacks.append(ProgressBar(batches))
     guard_settings = read(cfg, "numerics", GuardSettings)
     callbacks.append(NonFiniteGuard(guard_settings, saves_state=cfg.checkpoint.enabled))
     callbacks.append(SeededSteps(cfg.seed))
@@ -102,7 +86,7 @@ def _trainer(
     )
 
 
-def _run(trainer: Any, model: Any, data: RunData, run: checkpointing.Run) -> None:
+def _run(trainer: Any, model: Any, data: RunData, run: Run) -> None:
     """Train, and end the other ranks where this one fails."""
     try:
         with safe_loading(), warnings.catch_warnings():
@@ -154,9 +138,11 @@ def _cause_outside(error: BaseException | None, folder: Path) -> ValueError | No
     return ValueError(f"{where}{reason_of(full)}. The last good checkpoint is {newest}.")
 
 
-def _outcome(trainer: Any, run: checkpointing.Run) -> checkpointing.Run:
-    last = getattr(checkpointing.checkpointer_of(trainer), "last_ckpt", None)
-    checkpoint = last or newest_checkpoint(run.folder)
+def _outcome(trainer: Any, run: Run) -> Run:
+    """Return what a run leaves behind, or raise where the lens has stopped it."""
+    checkpointer = checkpointer_of(trainer)
+    checkpoint = None if checkpointer is None else checkpointer.last_ckpt
+    checkpoint = checkpoint or newest_checkpoint(run.folder)
     for callback in trainer.callbacks:
         reason = getattr(callback, "stopped", None)
         if reason is not None:
@@ -178,7 +164,7 @@ def in_memory_format(model: pl.LightningModule, cfg: DictConfig) -> pl.Lightning
     return model
 
 
-def _announce(trainer: Any, cfg: DictConfig, run: checkpointing.Run) -> None:
+def _announce(trainer: Any, cfg: DictConfig, run: Run) -> None:
     if not trainer.is_global_zero:
         return
     if run.resumed_from is not None:
@@ -203,17 +189,18 @@ def _announce_accumulation(trainer: Any, cfg: DictConfig, model: Any) -> None:
     )
 
 
-def _loggers(cfg: DictConfig, run: checkpointing.Run) -> list[Any]:
+def _loggers(cfg: DictConfig, run: Run) -> list[Any]:
     """Return the loggers of a run; each of them keeps what it wrote before a resume."""
     loggers: list[Any] = []
+    logs = run.folder / "logs"
     if setting(cfg, "wandb.enabled", False):
         _require("wandb.enabled=true", "wandb")
         loggers.append(_wandb(cfg, run))
     if setting(cfg, "loggers.csv", True):
-        loggers.append(checkpointing.csv_logger(run.folder))
+        # Each resumed part has a file of its own.
+        loggers.append(pl.loggers.CSVLogger(logs, name="", flush_logs_every_n_steps=10))
     if setting(cfg, "loggers.tensorboard", False):
         _require("loggers.tensorboard=true", "tensorboard")
-        logs = run.folder / "logs"
         loggers.append(pl.loggers.TensorBoardLogger(logs, name="tensorboard", version=""))
     return loggers
 
@@ -226,7 +213,7 @@ def _require(key: str, package: str) -> None:
         )
 
 
-def _wandb(cfg: DictConfig, run: checkpointing.Run) -> Any:
+def _wandb(cfg: DictConfig, run: Run) -> Any:
     logger = pl.loggers.WandbLogger(
         name=cfg.name,
         project=cfg.wandb.project,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +36,29 @@ class InterruptGuard(pl.Callback):
         self.signal: int | None = None
         self._process = os.getpid()
         self._trainer: Any = None
-        # Handlers of the signals by their number, before the run and during it.
-        self._before: dict[int, Any] = {}
-        self._own: dict[int, Any] = {}
+        # Handlers of the signals during the run, by their number.
+        self._handlers: dict[int, Any] = {}
 
-    def take_signals(self, trainer: Any) -> None:
-        """Handle signals from here on, until :meth:`leave_signals`."""
+    @contextlib.contextmanager
+    def handling_signals(self, trainer: Any) -> Iterator[None]:
+        """Handle signals for as long as the block runs, then leave them to whoever had them."""
         self._trainer = trainer
-        if threading.current_thread() is not threading.main_thread():
-            # Python delivers signals to the main thread only.
-            return
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if _is_requeued_by_slurm():
-            numbers.append(signal.SIGUSR1)
-        self._before = {number: signal.getsignal(number) for number in numbers}
-        for number, handler in self._before.items():
+        numbers: list[int] = []
+        # Python delivers signals to the main thread only.
+        if threading.current_thread() is threading.main_thread():
+            numbers = [signal.SIGINT, signal.SIGTERM]
+            if _is_requeued_by_slurm():
+                numbers.append(signal.SIGUSR1)
+        before = {number: signal.getsignal(number) for number in numbers}
+        for number, handler in before.items():
             # A launcher that handles SIGTERM itself knows better.
-            if number == signal.SIGINT or handler == signal.SIG_DFL:
-                self._own[number] = self._on_signal
-            else:
-                self._own[number] = handler
-        self._install(self._own)
-
-    def leave_signals(self) -> None:
-        """Leave signals to whoever had them."""
-        self._install(self._before)
+            is_ours = number == signal.SIGINT or handler == signal.SIG_DFL
+            self._handlers[number] = self._on_signal if is_ours else handler
+        self._install(self._handlers)
+        try:
+            yield
+        finally:
+            self._install(before)
 
     @staticmethod
     def _install(handlers: dict[int, Any]) -> None:
@@ -68,7 +67,7 @@ class InterruptGuard(pl.Callback):
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         """Take SIGTERM back from Lightning; see :meth:`on_train_start`."""
-        self._install(self._own)
+        self._install(self._handlers)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take SIGTERM back from Lightning.
@@ -77,7 +76,7 @@ class InterruptGuard(pl.Callback):
         the other ranks in the middle of a step and end the run without a checkpoint. Lightning
         has no setting against it, and gives the signals back in the end.
         """
-        self._install(self._own)
+        self._install(self._handlers)
 
     def _on_signal(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:
@@ -114,7 +113,9 @@ class InterruptGuard(pl.Callback):
         self, trainer: Any, pl_module: Any, batch: Any, index: int, dataloader_idx: int = 0
     ) -> None:
         """Stop here too: a validation may take long."""
-        if trainer.sanity_checking or trainer.fit_loop._should_accumulate():
+        trained = trainer.fit_loop.batch_idx + 1
+        is_between_steps = trained % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+        if trainer.sanity_checking or not is_between_steps:
             return
         if self._everybody_stops(trainer, index):
             self._forget_validation(trainer)
@@ -129,10 +130,13 @@ class InterruptGuard(pl.Callback):
     def _interrupted(self, trainer: Any) -> TrainingInterrupted:
         """Say how to continue, and return what ends the program."""
         checkpointer = checkpointer_of(trainer)
-        checkpoint = None if checkpointer is None else checkpointer.last_ckpt
-        reason = " (checkpoint.enabled=false)" if checkpointer is None else ""
-        sentence = f"Interrupted: no checkpoint was saved{reason}."
-        if checkpointer is not None and checkpoint is not None:
+        checkpoint = None
+        if checkpointer is None:
+            sentence = "Interrupted: no checkpoint was saved (checkpoint.enabled=false)."
+        elif checkpointer.last_ckpt is None:
+            sentence = "Interrupted: no checkpoint was saved."
+        else:
+            checkpoint = checkpointer.last_ckpt
             sentence = (
                 f"Interrupted: the last checkpoint is {checkpoint}; the same command with "
                 f"{_change_to_continue(checkpointer.cfg, checkpoint)} continues from it."

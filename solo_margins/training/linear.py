@@ -1,5 +1,6 @@
 """Linear probing as a function of a configuration: it is checked once, then built, then fitted."""
 
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -13,10 +14,10 @@ from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.methods.linear import LinearClassifier
 from solo_margins.training.checked_config import checked_probe
-from solo_margins.training.checkpointing import Run
 from solo_margins.training.continuing import note_checkpoint
 from solo_margins.training.fit import fit, in_memory_format
 from solo_margins.training.results_log import recorded
+from solo_margins.training.run_folder import Run, choose_run, data_and_variant
 
 
 def linear(cfg: DictConfig) -> Run:
@@ -36,7 +37,8 @@ def linear(cfg: DictConfig) -> Run:
     """
     cfg = checked_probe(cfg)
     note_checkpoint(cfg, _completed)
-    return recorded(_build_and_fit, cfg)
+    kind = "finetune" if setting(cfg, "finetune") else "linear"
+    return recorded(kind, _build_and_fit, cfg)
 
 
 def _completed(cfg: DictConfig) -> DictConfig:
@@ -48,8 +50,12 @@ def _build_and_fit(cfg: DictConfig) -> Run:
     cfg = parsed_probe(cfg)
     pl.seed_everything(cfg.seed, workers=True)
     model = build_classifier(cfg)
+    data = RunData(cfg, pretraining=False)
+    checkpoint = Path(cfg.pretrained_feature_extractor)
+    unnamed = f"{checkpoint.stem}-on-{data_and_variant(cfg)[0]}"
+    run = choose_run(cfg, kind="linear", unnamed=unnamed)
     classifier = "Fine-tuned network" if cfg.finetune else "Linear classifier"
-    return fit(cfg, model, RunData(cfg, pretraining=False), classifier=classifier)
+    return fit(cfg, model, data, run, classifier=classifier)
 
 
 def parsed_probe(cfg: DictConfig) -> DictConfig:

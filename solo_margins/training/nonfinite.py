@@ -1,10 +1,9 @@
 """Stops at, or skips, an optimiser step whose loss or gradients are not finite."""
 
+import functools
 import json
 import logging
-import math
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,14 +69,16 @@ class StepTrace:
     indexes: list[Any] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     projections: list[Tensor] = field(default_factory=list)
-    logged: list[tuple[str, Tensor]] = field(default_factory=list)  # losses by name
     loss: Any = 0.0  # the sum of the batches' losses
 
-    def nonfinite_parts(self, module: nn.Module, gradients: bool) -> dict[str, str]:
+    def nonfinite_parts(
+        self, module: nn.Module, logged: dict[str, Tensor], gradients: bool
+    ) -> dict[str, str]:
         """Return what is not finite, causes before effects, and its name in a sentence.
 
         Args:
             module: the method, before its weights are updated.
+            logged: the losses that the last batch has logged, by their names.
             gradients: whether gradients were found to be not finite.
         """
         tensors = {
@@ -87,14 +88,15 @@ class StepTrace:
             "projections": self.projections,
         }
         parts = {name: name for name, values in tensors.items() if not all_finite(values)}
-        losses = [(name, float(value)) for name, value in self.logged]
-        for name, value in losses:
-            if not math.isfinite(value):
-                title = TITLES.get(name, f"the method's loss {name}")
-                parts[name] = f"{title} ({value})"
-        if all(math.isfinite(value) for _, value in losses) and not all_finite([self.loss]):
+        broken = {name: value for name, value in logged.items() if not all_finite([value])}
+        for name, value in broken.items():
+            title = TITLES.get(name, f"the method's loss {name}")
+            parts[name] = f"{title} ({float(value)})"
+        if not broken and not all_finite([self.loss]):
             parts["sum"] = TITLES["sum"]
-        return {**parts, "gradients": "gradients"} if gradients else parts
+        if gradients:
+            parts["gradients"] = "gradients"
+        return parts
 
 
 class BufferSnapshot:
@@ -105,18 +107,20 @@ class BufferSnapshot:
 
     def __init__(self, module: nn.Module) -> None:
         self._copies = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-        # The features that the online kNN compares with grow as lists.
-        self._knn: Any = getattr(module, "knn", None)
-        held = {} if self._knn is None else vars(self._knn)
-        self._lengths = {n: len(v) for n, v in held.items() if n.endswith(("features", "targets"))}
+        # What the online kNN compares with grows by a batch in every step.
+        self._grown: list[list[Tensor]] = []
+        knn: Any = getattr(module, "knn", None)
+        if knn is not None:
+            self._grown = [knn.train_features, knn.train_targets]
+        self._lengths = [len(batches) for batches in self._grown]
 
     @torch.no_grad()
     def restore(self) -> None:
         """Write the copies back."""
         for buffer, copy in self._copies:
             buffer.copy_(copy)
-        for name, length in self._lengths.items():
-            del getattr(self._knn, name)[length:]
+        for batches, length in zip(self._grown, self._lengths, strict=True):
+            del batches[length:]
 
 
 class NonFiniteGuard(pl.Callback):
@@ -139,31 +143,22 @@ class NonFiniteGuard(pl.Callback):
         self._in_a_row = 0
         self._trace: StepTrace | None = None
         self._snapshot: BufferSnapshot | None = None
-        self._tracing = ExitStack()
+        self._hooks: list[Any] = []
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin to keep what the method computes and logs."""
+        """Begin to keep what the backbone and the projector return."""
         self._stop_tracing()
         for name, network in (("features", "backbone"), ("projections", "projector")):
-            if isinstance(getattr(pl_module, network, None), nn.Module):
+            module = getattr(pl_module, network, None)
+            if isinstance(module, nn.Module):
+                hook = functools.partial(self._keep, pl_module, name)
+                self._hooks.append(module.register_forward_hook(hook))
 
-                def keep(module: Any, inputs: Any, output: Any, name: str = name) -> None:
-                    # Gradients may be accumulated across a validation, which is not in the step.
-                    if self._trace is not None and trainer.training:
-                        getattr(self._trace, name).extend(t.detach() for t in tensors_in(output))
-
-                handle = getattr(pl_module, network).register_forward_hook(keep)
-                self._tracing.callback(handle.remove)
-        original = pl_module.log
-
-        def log_and_keep(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-            is_loss = name.endswith("loss") and isinstance(value, (Tensor, float))
-            if is_loss and self._trace is not None:
-                self._trace.logged.append((name, torch.as_tensor(value).detach()))
-            original(name, value, *args, **kwargs)
-
-        pl_module.log = log_and_keep
-        self._tracing.callback(vars(pl_module).pop, "log", None)
+    def _keep(self, method: Any, name: str, module: Any, inputs: Any, output: Any) -> None:
+        """Keep what a network returns in a step."""
+        # Gradients may be accumulated across a validation, which is not in the step.
+        if self._trace is not None and method.trainer.training:
+            getattr(self._trace, name).extend(tensor.detach() for tensor in tensors_in(output))
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, index: int) -> None:
         """Begin a step, or go on with one whose gradients are accumulated."""
@@ -245,7 +240,7 @@ class NonFiniteGuard(pl.Callback):
         except (OSError, RuntimeError) as error:
             kept = f"what there is to inspect could not be saved ({' '.join(str(error).split())})"
         times = ""
-        if self.settings.on_nonfinite == "skip":
+        if self._in_a_row > 1:
             times = f", after {self._in_a_row - 1} skipped steps in a row"
         cause = next(key for key in LOOK_AT if any(part.startswith(key) for part in parts))
         return (
@@ -265,12 +260,14 @@ class NonFiniteGuard(pl.Callback):
             )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave the method as it was."""
+        """Keep nothing any more."""
         self._stop_tracing()
 
     def _stop_tracing(self) -> None:
         self._trace = self._snapshot = None
-        self._tracing.close()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on counting from."""
@@ -300,7 +297,10 @@ def _of_all_ranks(
     trainer: Any, module: Any, trace: StepTrace, by_gradients: bool
 ) -> tuple[dict[str, str], list[list[int]]]:
     """Return what is not finite on the worst rank, and the image indexes of each rank."""
-    own = trace.nonfinite_parts(module, by_gradients), [int(i) for b in trace.indexes for i in b]
+    own = (
+        trace.nonfinite_parts(module, _logged_losses(trainer), by_gradients),
+        [int(index) for indexes in trace.indexes for index in indexes],
+    )
     of_all: list[Any] = [own]
     if trainer.world_size > 1 and dist.is_initialized():
         of_all = [None] * trainer.world_size
@@ -312,6 +312,15 @@ def _of_all_ranks(
         last = list(parts)[-1]
         parts[last] = f"{parts[last]} on rank {worst}"
     return parts, [indexes for _, indexes in of_all]
+
+
+def _logged_losses(trainer: Any) -> dict[str, Tensor]:
+    """Return the losses that the last batch has logged; some are means over ranks."""
+    return {
+        name: value
+        for name, value in trainer.callback_metrics.items()
+        if name.startswith("train") and name.endswith("loss")
+    }
 
 
 def all_finite(tensors: Iterable[Any]) -> bool:

@@ -10,10 +10,10 @@ from solo_margins.config import setting
 from solo_margins.data.datamodule import RunData
 from solo_margins.registry import method_class
 from solo_margins.training.checked_config import checked_pretraining
-from solo_margins.training.checkpointing import Run
 from solo_margins.training.continuing import note_checkpoint
 from solo_margins.training.fit import fit, in_memory_format
 from solo_margins.training.results_log import recorded
+from solo_margins.training.run_folder import Run, choose_run, data_and_variant
 
 WITHOUT_TWO_LARGE_CROPS = ("wmse_curv",)
 
@@ -37,7 +37,7 @@ def pretrain(cfg: DictConfig) -> Run:
     """
     cfg = checked_pretraining(cfg)
     note_checkpoint(cfg, _completed)
-    return recorded(_build_and_fit, cfg)
+    return recorded("pretrain", _build_and_fit, cfg)
 
 
 def _completed(cfg: DictConfig) -> DictConfig:
@@ -51,7 +51,10 @@ def _build_and_fit(cfg: DictConfig) -> Run:
     cfg = parsed_pretraining(cfg)
     pl.seed_everything(cfg.seed, workers=True)
     model = build_method(cfg)
-    return fit(cfg, model, RunData(cfg, pretraining=True), classifier="Online classifier")
+    data = RunData(cfg, pretraining=True)
+    unnamed = "-".join([*data_and_variant(cfg), f"seed{cfg.seed}"])
+    run = choose_run(cfg, kind=cfg.method, unnamed=unnamed)
+    return fit(cfg, model, data, run, classifier="Online classifier")
 
 
 def parsed_pretraining(cfg: DictConfig) -> DictConfig:

@@ -16,17 +16,18 @@ from solo_margins.checkpoints import read_settings
 from solo_margins.config import setting
 from solo_margins.ranks import is_rank_zero
 from solo_margins.same_run import defining_settings
-from solo_margins.training.checkpointing import RUN_ID_VARIABLE, Run
+from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run
 from solo_margins.versions import form, versions
 
 
-def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
+def recorded(kind: str, run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
     """Run a configuration; append what came out to the file that ``results`` names, if it does.
 
     With ``skip_finished=true`` a run that is in the file is not run again: what it left behind is
     returned.
 
     Args:
+        kind: of the record: ``"pretrain"`` or ``"linear"``.
         run: does it.
         cfg: the configuration, checked.
 
@@ -39,7 +40,7 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
         raise ValueError("skip_finished=true needs to know what is finished: results=<file>.")
     if file is None:
         return run(cfg)
-    planned = planned_record(cfg)
+    planned = planned_record(kind, cfg)
     # All ranks must decide alike: rank 0 has decided to run before it starts the others.
     is_decided = RUN_ID_VARIABLE in os.environ
     done = None
@@ -70,22 +71,18 @@ def recorded(run: Callable[[DictConfig], Run], cfg: DictConfig) -> Run:
     return result
 
 
-def planned_record(cfg: DictConfig) -> results.Record:
+def planned_record(kind: str, cfg: DictConfig) -> results.Record:
     """Return the record of a checked configuration's run without its figures."""
     content: Any = OmegaConf.to_container(cfg, resolve=True)
     settings = defining_settings(content)
     details = {key: setting(cfg, key) for key in ("data.train_path", "data.val_path")}
-    checkpoint = setting(cfg, "pretrained_feature_extractor")
-    if checkpoint is not None:
+    if kind == "linear":
+        checkpoint = cfg.pretrained_feature_extractor
         trained = read_settings(checkpoint)
         args: Any = {} if trained is None else OmegaConf.to_container(trained)
         settings["pretraining"] = _pretraining(Path(checkpoint), args)
         details["pretrained_feature_extractor"] = checkpoint
         details["pretraining_id"] = args.get("result_id")
-    if checkpoint is None:
-        kind = "pretrain"
-    else:
-        kind = "finetune" if setting(cfg, "finetune") else "linear"
     return results.Record(kind, settings, form(), details=details, finished="")
 
 

@@ -118,7 +118,7 @@ def test_a_checkpoint_without_its_settings_is_refused(digits_checkpoint, tmp_pat
 
 def test_the_command_from_a_foreign_folder(python, digits_checkpoint):
     said = python(
-        *("-W", "ignore", "-m", "solo_margins.evaluation.probe", "max_epochs=2", "passes=1"),
+        *("-W", "ignore", "-m", "solo_margins.probe", "max_epochs=2", "passes=1"),
         f"pretrained_feature_extractor={digits_checkpoint.parent}",
     )
     assert "Fast linear probe (2 epochs, 1 augmented passes): acc1 = " in said

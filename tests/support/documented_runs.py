@@ -57,11 +57,9 @@ SHORTER = {
     "main_linear.py": _FEW_STEPS_ON_CPUS,
     "-m solo_margins.pretrain": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
     "-m solo_margins.linear": _FEW_STEPS_ON_CPUS,
-    "-m solo_margins.evaluation.probe": (
-        *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
-    ),
-    "-m solo_margins.evaluation.knn": ("data.num_workers=0",),
-    "-m solo_margins.evaluation.transfer": (
+    "-m solo_margins.probe": ("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
+    "-m solo_margins.knn": ("data.num_workers=0",),
+    "-m solo_margins.transfer": (
         *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
     ),
     "-m solo_margins.export": (),

@@ -5,6 +5,7 @@ import yaml
 from method_heads import keep_heads_of_method
 from omegaconf import OmegaConf
 from processes import started_programs
+from solo.methods import METHODS
 
 
 def changed(settings, overrides):
@@ -97,6 +98,28 @@ def write_for_hydra(cfg, folder):
     (folder / "conf").mkdir()
     OmegaConf.save(cfg, folder / "conf" / "own.yaml")
     return folder / "conf"
+
+
+@pytest.fixture
+def before_step(monkeypatch):
+    """Let a method call a function before a step of a given number; without one, let it be."""
+
+    def arrange(step=None, function=None, method="mocov3_margin", hook="on_train_batch_start"):
+        original = METHODS[method]
+        original = getattr(original, "undisturbed", original)
+
+        class Disturbed(original):
+            undisturbed = original
+
+        def disturbed(self, *args, **kwargs):
+            if self.trainer.global_step == step and not self.trainer.sanity_checking:
+                function()
+            return getattr(original, hook)(self, *args, **kwargs)
+
+        setattr(Disturbed, hook, disturbed)
+        monkeypatch.setitem(METHODS, method, original if step is None else Disturbed)
+
+    return arrange
 
 
 class Finished:

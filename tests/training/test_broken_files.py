@@ -4,38 +4,15 @@ import contextlib
 import os
 import resource
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-import torch
-from solo.methods import METHODS
+from stopped_runs import BATCHES, Crash, crash, differences, steps_of, wait_until
 
 from solo_margins import cli, training
-from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
 ROOT = Path(__file__).resolve().parents[2]
-BATCHES = 4
-
-
-class Crash(Exception):
-    """Stands for anything that ends a process without a word."""
-
-
-@pytest.fixture
-def before_step(monkeypatch):
-    """Call a function in a training of MoCo v3, before a step of a given number."""
-
-    def arrange(step, function):
-        class Disturbed(MoCoV3Margin):
-            def on_train_batch_start(self, batch, batch_idx):
-                if self.trainer.global_step == step:
-                    function()
-                return super().on_train_batch_start(batch, batch_idx)
-
-        monkeypatch.setitem(METHODS, "mocov3_margin", Disturbed)
-
-    return arrange
+RESUMES = "auto_resume.enabled=true"
 
 
 @pytest.fixture
@@ -53,10 +30,6 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def crash():
-    raise Crash
-
-
 def fill(disk):
     """Write until there is no room."""
     with open(disk / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -64,45 +37,39 @@ def fill(disk):
             file.write(bytes(4096))
 
 
-def steps_of(checkpoint):
-    return torch.load(checkpoint, weights_only=True)["global_step"]
-
-
-def weights_of(checkpoint):
-    return torch.load(checkpoint, weights_only=True)["state_dict"]
-
-
-def assert_stopped(config, capsys, *sentence):
-    """Run a configuration as a program and check its exit code and its only sentence."""
-    with pytest.raises(SystemExit) as caught:
-        cli.run_cli(training.pretrain, config)
-    assert caught.value.code == 1
-    [said] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
-    assert all(part in said for part in sentence), said
-    return said
-
-
-@pytest.fixture(autouse=True)
-def without_traces(monkeypatch):
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+def protect(disk):
+    """Let a file system be read-only from now on."""
+    # Seen through another mount: one with a file that is open for writing cannot be changed.
+    subprocess.run(["mount", "--bind", disk, disk], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
 
 
 @pytest.fixture
-def unfinished(config, before_step):
-    """A run that ended without a word in its third epoch, with two checkpoints."""
-    settings = ["max_epochs=4", "auto_resume.enabled=true", "run_id=broken"]
+def stopped(capsys, monkeypatch):
+    """Run a configuration as a program and return the only sentence that it ends with."""
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+
+    def run(config):
+        with pytest.raises(SystemExit) as caught:
+            cli.run_cli(training.pretrain, config)
+        assert caught.value.code == 1
+        [said] = [x for x in capsys.readouterr().err.splitlines() if x.startswith("Error: ")]
+        return said
+
+    return run
+
+
+@pytest.fixture
+def unfinished(config, before_step, tmp_path):
+    """A run that ended without a word in its third epoch, and its two checkpoints."""
+    settings = ["max_epochs=4", RESUMES, "run_id=broken"]
     before_step(2 * BATCHES + 1, crash)
     with pytest.raises(Crash):
         training.pretrain(config(*settings))
-    before_step(-1, crash)
-    return lambda *changes: config(*settings, *changes)
-
-
-def newest_and_previous(tmp_path):
+    before_step()
     folder = tmp_path / "runs" / "mocov3_margin" / "broken"
-    [newest] = folder.glob("*.ckpt")
-    [previous] = folder.glob("*.ckpt.previous")
-    return newest, previous
+    [newest], [previous] = folder.glob("*.ckpt"), folder.glob("*.ckpt.previous")
+    return newest, previous, lambda *changes: config(*settings, *changes)
 
 
 def cut_off(path):
@@ -117,93 +84,89 @@ def blank(path):
 
 
 @pytest.mark.parametrize("damage", [cut_off, blank])
-def test_a_broken_newest_checkpoint_is_skipped(unfinished, tmp_path, caplog, damage):
-    whole = training.pretrain(unfinished("run_id=whole", "name=whole")).checkpoint
-    newest, previous = newest_and_previous(tmp_path)
+def test_a_broken_newest_checkpoint_is_skipped(unfinished, caplog, damage):
+    newest, previous, again = unfinished
+    whole = training.pretrain(again("run_id=whole", "name=whole")).checkpoint
     assert (steps_of(newest), steps_of(previous)) == (2 * BATCHES, BATCHES)
     damage(newest)
-    result = training.pretrain(unfinished())
-    [warning] = [record.message for record in caplog.records if "Skipped" in record.message]
-    assert str(newest) in warning
+    result = training.pretrain(again())
+    assert str(newest) in caplog.text
     assert result.resumed_from == previous
     assert list(result.folder.glob("*.ckpt*")) == [result.checkpoint], "nothing is left over"
-    expected = weights_of(whole)
-    assert all(torch.equal(expected[k], v) for k, v in weights_of(result.checkpoint).items())
+    assert differences(whole, result.checkpoint) == []
 
 
-def test_where_nothing_can_be_read_it_starts_anew(unfinished, tmp_path, caplog, capsys):
-    for path in newest_and_previous(tmp_path):
+def test_where_nothing_can_be_read_it_starts_anew(unfinished):
+    *checkpoints, again = unfinished
+    for path in checkpoints:
         cut_off(path)
-    result = training.pretrain(unfinished())
-    assert sum("Skipped" in record.message for record in caplog.records) == 2
-    assert "starting a new one" in capsys.readouterr().out
+    result = training.pretrain(again())
     assert result.resumed_from is None
     assert result.folder.name == "broken"
     assert steps_of(result.checkpoint) == 4 * BATCHES
     assert list(result.folder.glob("*.ckpt*")) == [result.checkpoint]
 
 
-def test_a_broken_file_that_was_named_is_refused(unfinished, tmp_path, capsys):
-    newest, _ = newest_and_previous(tmp_path)
+def test_a_broken_file_that_was_named_is_refused(unfinished, stopped):
+    newest, _, again = unfinished
+    named = again(f"resume_from_checkpoint={newest}", "run_id=null")
+    blank(newest)
+    assert str(newest) in stopped(named)
     cut_off(newest)
-    named = unfinished(f"resume_from_checkpoint={newest}", "run_id=null")
-    assert_stopped(named, capsys, str(newest), "is damaged or no")
-    newest.write_text("no checkpoint at all")
-    assert_stopped(named, capsys, str(newest), "is damaged or no")
+    assert str(newest) in stopped(named)
 
 
-def test_a_full_disk_keeps_the_last_good_checkpoint(config, before_step, small_disk, capsys):
-    settings = [f"checkpoint.dir={small_disk / 'runs'}", "auto_resume.enabled=true", "max_epochs=3"]
-    # Only the checkpoint is to be written there.
-    settings.append("loggers.csv=false")
-    before_step(BATCHES + 1, lambda: fill(small_disk))
-    said = assert_stopped(config(*settings), capsys, "No space left on device", "last good one is")
+def test_what_a_killed_process_was_writing_is_removed(unfinished):
+    newest, _, again = unfinished
+    half = newest.with_name(newest.name.replace("ep1", "ep2")).with_suffix(".partial")
+    half.write_bytes(b"half")
+    somebody_elses = newest.with_name("another.partial")
+    somebody_elses.touch()
+    # A kill between two renames leaves two newest ones.
+    double = newest.with_name(newest.name.replace("ep1", "ep0"))
+    double.write_bytes(newest.read_bytes())
+    os.utime(double, (0, 0))
+    result = training.pretrain(again())
+    assert result.resumed_from == newest
+    assert list(result.folder.glob("*.ckpt*")) == [result.checkpoint]
+    assert list(result.folder.glob("*.partial")) == [somebody_elses]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "logs", "reason"),
+    [
+        (fill, "loggers.csv=false", "No space left on device"),
+        (fill, "log_every_n_steps=1", "No space left on device"),
+        (protect, "loggers.csv=false", "Read-only file system"),
+    ],
+    ids=["a checkpoint finds it full", "a log finds it full", "read-only"],
+)
+def test_a_disk_that_takes_no_more_keeps_the_last_good_checkpoint(
+    config, before_step, stopped, small_disk, spoil, logs, reason
+):
+    settings = [f"checkpoint.dir={small_disk / 'runs'}", RESUMES, "max_epochs=3", logs]
+    before_step(BATCHES + 1, lambda: spoil(small_disk))
+    said = stopped(config(*settings))
     [kept] = small_disk.glob("runs/*/*/*.ckpt*")
+    assert reason in said
     assert str(kept) in said
     assert steps_of(kept) == BATCHES
     assert not list(small_disk.rglob("*.partial"))
-
+    before_step()
+    if spoil is protect:
+        assert reason in stopped(config(*settings))
+        return
     (small_disk / "filler").unlink()
-    before_step(-1, crash)
     result = training.pretrain(config(*settings))
     assert result.resumed_from == kept
     assert steps_of(result.checkpoint) == 3 * BATCHES
 
 
-def test_a_full_disk_that_a_log_finds_first_is_told_as_well(
-    config, before_step, small_disk, capsys
-):
-    before_step(BATCHES + 1, lambda: fill(small_disk))
-    settings = (f"checkpoint.dir={small_disk / 'runs'}", "log_every_n_steps=1")
-    assert_stopped(config(*settings), capsys, "No space left on device", "last good")
-    [kept] = small_disk.glob("runs/*/*/*.ckpt")
-    assert steps_of(kept) == BATCHES
-
-
-def test_a_disk_that_becomes_read_only(config, before_step, small_disk, capsys):
-    def protect():
-        # Seen through another mount: one with a file that is open for writing cannot be changed.
-        subprocess.run(["mount", "--bind", small_disk, small_disk], check=True)
-        subprocess.run(["mount", "-o", "remount,bind,ro", small_disk], check=True)
-
-    before_step(BATCHES + 1, protect)
-    settings = (f"checkpoint.dir={small_disk / 'runs'}", "loggers.csv=false", "max_epochs=3")
-    assert_stopped(config(*settings), capsys, "Read-only file system", "last good one is")
-    [kept] = small_disk.glob("runs/*/*/*.ckpt")
-    assert steps_of(kept) == BATCHES
-    before_step(-1, crash)
-    assert_stopped(config(*settings), capsys, "checkpoint.dir=", "Read-only file system")
-
-
-def test_a_quota_on_files_is_told_like_a_full_disk(config, before_step, tmp_path, capsys):
+def test_a_quota_on_files_is_told_like_a_full_disk(config, before_step, stopped, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-
-    before_step(BATCHES + 1, limit)
+    before_step(BATCHES + 1, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1])))
     try:
-        assert_stopped(config("max_epochs=3"), capsys, "File too large", "last good one is")
+        assert "File too large" in stopped(config("max_epochs=3"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     [kept] = tmp_path.glob("runs/*/*/*.ckpt")
@@ -212,50 +175,26 @@ def test_a_quota_on_files_is_told_like_a_full_disk(config, before_step, tmp_path
 
 
 def test_a_folder_that_cannot_be_written_stops_before_the_first_step(
-    config, before_step, tmp_path, capsys
+    config, before_step, stopped, tmp_path
 ):
     before_step(0, crash)
     (tmp_path / "file").write_text("")
     there = f"checkpoint.dir={tmp_path / 'file' / 'runs'}"
-    assert_stopped(config(there), capsys, there, "cannot be written: Not a directory")
-
-
-def test_what_a_killed_process_was_writing_is_removed(unfinished, tmp_path):
-    newest, _ = newest_and_previous(tmp_path)
-    half = newest.with_name(newest.name.replace("ep1", "ep2")).with_suffix(".partial")
-    half.write_bytes(b"half")
-    # A kill between two renames leaves two newest ones.
-    double = newest.with_name(newest.name.replace("ep1", "ep0"))
-    double.write_bytes(newest.read_bytes())
-    os.utime(double, (0, 0))
-    result = training.pretrain(unfinished())
-    assert result.resumed_from == newest
-    assert list(result.folder.glob("*.ckpt*")) == [result.checkpoint]
-    assert not list(result.folder.rglob("*.partial"))
-
-
-def test_keeping_all_checkpoints_sets_none_aside(config):
-    result = training.pretrain(config("checkpoint.keep_prev=true", "max_epochs=3"))
-    assert len(list(result.folder.glob("*.ckpt*"))) == 3
+    assert "Not a directory" in stopped(config(there, "run_id=named"))
 
 
 @pytest.mark.full
 def test_a_full_disk_stops_all_processes(start, finish, written, small_disk):
-    command = [ROOT / "main_pretrain.py", *written, "method=mocov3_margin", "max_epochs=50"]
+    command = [ROOT / "main_pretrain.py", *written, "max_epochs=50", "++loggers.csv=false"]
     command += ["backbone.name=narrow_resnet18", f"checkpoint.dir={small_disk / 'runs'}"]
-    command += ["accelerator=cpu", "devices=2", "strategy=ddp", "++loggers.csv=false"]
-    process = start(*command)
-    deadline = time.monotonic() + 120
-    while not list(small_disk.glob("runs/*/*/*.ckpt")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    process = start(*command, "accelerator=cpu", "devices=2", "strategy=ddp")
+    wait_until(lambda: list(small_disk.glob("runs/*/*/*.ckpt")), process)
     fill(small_disk)
-    stopped = finish(process)
-    assert stopped.code == 1, stopped.err
-    assert "Traceback" not in stopped.err
-    [said] = [line for line in stopped.err.splitlines() if line.startswith("Error: ")]
-    assert "No space left on device" in said
+    done = finish(process)
+    assert done.code == 1, done.err
+    assert "Traceback" not in done.err
+    [said] = [line for line in done.err.splitlines() if line.startswith("Error: ")]
     [kept] = small_disk.glob("runs/*/*/*.ckpt")
+    assert "No space left on device" in said
     assert str(kept) in said
     assert not list(small_disk.rglob("*.partial"))

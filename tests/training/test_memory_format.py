@@ -54,7 +54,6 @@ def layouts():
     ("backbone", "kwargs", "kind", "expected"),
     [
         ("narrow_resnet10", "{width: 8}", "NarrowResNet", CONTIGUOUS),
-        ("narrow_resnet10", "{width: 12}", "NarrowResNet", CONTIGUOUS),
         ("narrow_resnet10", "{width: 16}", "NarrowResNet", CHANNELS_LAST),
         ("timm/repvgg_a0", "{}", "ByobNet", CONTIGUOUS),  # the images have 3 channels
     ],
@@ -77,10 +76,9 @@ def test_from_pretraining_to_the_probes(
     assert bool(said) == (expected == CONTIGUOUS)
 
 
-@pytest.mark.parametrize("accelerator", ["gpu", "cuda"])
-def test_nothing_changes_on_a_gpu(accelerator, raw_config, recwarn):
+def test_nothing_changes_on_a_gpu(raw_config, recwarn):
     settings = ["backbone.name=narrow_resnet10", "backbone.kwargs.width=8"]
-    settings += [f"accelerator={accelerator}", "performance.disable_channel_last=false"]
+    settings += ["accelerator=gpu", "performance.disable_channel_last=false"]
     cfg = parse_pretrain_cfg(raw_config("mocov3_margin", *settings))
     method = METHODS["mocov3_margin"](cfg)
     classifier = LinearClassifier(method.backbone, cfg)
@@ -109,16 +107,14 @@ print(json.dumps(sorted(seen)))
 """Runs the program that it is given and tells whether images and weights were contiguous."""
 
 
-# Shortcuts of 4 and 8 channels, which crash whatever vectors the CPU has; then 8 alone.
-@pytest.mark.parametrize("width", [4, pytest.param(8, marks=pytest.mark.full)])
 @pytest.mark.parametrize("programs", [ROOT, host_folder().parent], ids=["ours", "solo-learn's"])
-def test_programs_train_and_say_so_once(programs, width, python, image_folder, tmp_path):
+def test_programs_train_and_say_so_once(programs, python, image_folder, tmp_path):
     if not (programs / "main_pretrain.py").exists():
         pytest.skip("the host has no programs")
     shared = ["data=folder", f"data.train_path={image_folder / 'train'}"]
     shared += [f"data.val_path={image_folder / 'val'}", f"checkpoint.dir={tmp_path / 'runs'}"]
     shared += ["data.num_workers=0", "optimizer.batch_size=8", "max_epochs=1", "accelerator=cpu"]
-    network = ["backbone.name=narrow_resnet10", f"+backbone.kwargs.width={width}", "image.size=64"]
+    network = ["backbone.name=narrow_resnet10", "+backbone.kwargs.width=4", "image.size=64"]
     small = ["method_kwargs.proj_hidden_dim=16", "scheduler.warmup_epochs=0"]
 
     def run(program, config, *settings):
