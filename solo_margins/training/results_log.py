@@ -76,7 +76,7 @@ def planned_record(kind: str, cfg: DictConfig) -> results.Record:
     content: Any = OmegaConf.to_container(cfg, resolve=True)
     settings = defining_settings(content)
     details = {key: setting(cfg, key) for key in ("data.train_path", "data.val_path")}
-    if kind == "linear":
+    if kind != "pretrain":
         checkpoint = cfg.pretrained_feature_extractor
         trained = read_settings(checkpoint)
         args: Any = {} if trained is None else OmegaConf.to_container(trained)
