@@ -145,30 +145,33 @@ def budget() -> list[list[str]]:
     import solo_margins
 
     solo_margins.register()
+    flops_of = {data: _flops_by_data(costs, data) for data in DATA}
     lines = [["grid", "runs", "epochs", "GPU hours (estimate)"]]
     # Any rate but the paper's: as many runs as there can be.
     names = [rate_name(data, epochs) for data in DATA for epochs in EPOCHS]
     planned = experiments(dict.fromkeys(names, RATES[-1]) | chosen_rates())
-    totals = [0, 0, 0.0]
+    all_runs, all_epochs, all_flops = 0, 0, 0.0
     for name, experiment in planned.items():
         runs = [entry.cell for entry in experiment.entries for _ in entry.seeds]
-        epochs = sum(_epochs_of(cell) for cell in runs)
-        flops = sum(_flops_of(costs, cell) for cell in runs)
+        epochs, flops = 0, 0.0
+        for cell in runs:
+            an_epoch, a_probe = flops_of[cell.data.removesuffix("_choose")]
+            length = int(dict(change.split("=", 1) for change in cell.changes)["max_epochs"])
+            epochs += length
+            flops += an_epoch * length + a_probe
         lines.append([f"`{name}`", f"{len(runs)}", f"{epochs:,}", costs.hours(flops)])
-        totals = [totals[0] + len(runs), totals[1] + epochs, totals[2] + flops]
-    return [*lines, ["all", f"{totals[0]}", f"{totals[1]:,}", costs.hours(totals[2])]]
+        all_runs, all_epochs, all_flops = (
+            all_runs + len(runs),
+            all_epochs + epochs,
+            all_flops + flops,
+        )
+    return [*lines, ["all", f"{all_runs}", f"{all_epochs:,}", costs.hours(all_flops)]]
 
 
-def _epochs_of(cell: Cell) -> int:
-    changes = dict(change.split("=", 1) for change in cell.changes)
-    return int(changes["max_epochs"])
-
-
-def _flops_of(costs: Any, cell: Cell) -> float:
-    """Return the operations of a run and of its probe, which freezes the network."""
-    name = cell.data.removesuffix("_choose")
-    cfg, network, image = costs.configured(METHOD, f"data={name}")
+def _flops_by_data(costs: Any, data: str) -> tuple[float, float]:
+    """Return the operations of an epoch, and of a probe, which freezes the network."""
+    cfg, network, image = costs.configured(METHOD, f"data={data}")
     forward = costs.forward_flops(network, image)
     student, teacher = costs.passes(METHOD, cfg.protocol.symmetric)
-    epoch = costs.step_flops(forward, costs.IMAGES[name], student, teacher)
-    return epoch * _epochs_of(cell) + forward * costs.IMAGES[name] * PROBE_EPOCHS
+    epoch = costs.step_flops(forward, costs.IMAGES[data], student, teacher)
+    return epoch, forward * costs.IMAGES[data] * PROBE_EPOCHS
