@@ -14,11 +14,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from reproduce import experiments, grid, law, plots, protocol, tables
+from reproduce import experiments, grid, law, law_paper, optimum, plots, protocol, tables
 from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS, Study
 
-EXPERIMENTS = {**experiments.EXPERIMENTS, **protocol.EXPERIMENTS, **law.EXPERIMENTS}
+EXPERIMENTS = {
+    **experiments.EXPERIMENTS,
+    **protocol.EXPERIMENTS,
+    **law.EXPERIMENTS,
+    **law_paper.EXPERIMENTS,
+}
 # Grids of small networks, and those of them that use test images: settings are fixed before.
 STUDIES = {**protocol.EXPERIMENTS, **law.EXPERIMENTS}
 
@@ -43,6 +48,7 @@ def parsed() -> argparse.Namespace:
     add("--keep-checkpoints", action="store_true")
     add("--processes", type=int, default=1, help="cells at a time, a thread each")
     add("--table", action="store_true", help="run nothing, write tables and plots")
+    add("--optimum", action="store_true", help="run nothing, fit the best scale of each length")
     add("--choose", action="store_true", help="run nothing, fix the settings that `tune` found")
     add("--plan", action="store_true", help="run nothing, say what the study's grids cost")
     arguments = parser.parse_args()
@@ -57,9 +63,7 @@ def main() -> None:
     """Run what is missing, then write tables and plots."""
     arguments = parsed()
     if arguments.plan:
-        of_law = all(name in law.EXPERIMENTS for name in arguments.names)
-        budget = law.budget() if of_law else protocol.budget()
-        print(tables.markdown_of(budget, texts=1), end="")
+        print(tables.markdown_of(_budget(arguments.names), texts=1), end="")
         return
     preset = PRESETS[arguments.preset]
     images = (pair.split("=", 1) for pair in arguments.images)
@@ -70,6 +74,9 @@ def main() -> None:
         tuple((data, str(Path(folder).absolute())) for data, folder in images),
         arguments.keep_checkpoints,
     )
+    if arguments.optimum:
+        _write_optimum(study, arguments.output / "law_optimum")
+        return
     chosen = {
         name: entries
         for name in arguments.names
@@ -89,10 +96,27 @@ def main() -> None:
         sys.exit(f"Error: failed cells: {'; '.join(failed)}.")
 
 
+def _budget(names: list[str]) -> list[list[str]]:
+    """Return the costs of all grids that belong together with those that were named."""
+    for module in (law_paper, law):
+        if all(name in module.EXPERIMENTS for name in names):
+            return module.budget()
+    return protocol.budget()
+
+
+def _write_optimum(study: Study, base: Path) -> None:
+    try:
+        print(optimum.write(study, base))
+    except ValueError as error:
+        sys.exit(f"Error: {error}")
+
+
 def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: Study) -> list[str]:
     """Run what is missing and return the cells that have failed."""
     if set(chosen) & STUDIES.keys() and arguments.preset != "mini":
         sys.exit("Error: the study of docs/protocol.md has the preset mini: add --preset mini.")
+    if set(chosen) & law_paper.EXPERIMENTS.keys() and arguments.preset != "paper":
+        sys.exit("Error: law and law_tuning have the paper's size: leave out --preset.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
     for names, module in ((tested, protocol), (set(law.TESTED), law)):
         if set(chosen) & names and not module.is_committed():
@@ -120,6 +144,9 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
     """Write the settings that have the highest accuracy on the held-out images."""
     if all(name in law.EXPERIMENTS for name in arguments.names):
         _choose_by_law(study)
+        return
+    if all(name in law_paper.EXPERIMENTS for name in arguments.names):
+        _choose_rates_of_paper(study)
         return
     items = tables.measured(protocol.EXPERIMENTS["tune"].entries, None, study)
     missing = [item.entry.row for item in items if not item.by_seed]
@@ -154,6 +181,20 @@ def _choose_by_law(study: Study) -> None:
         sys.exit("Error: runs of law_rates are missing.")
     law.write_choice(chosen)
     print(f"{law.CHOSEN}: {', '.join(chosen)}; commit it before the next grids are run.")
+
+
+def _choose_rates_of_paper(study: Study) -> None:
+    items = tables.measured(law_paper.EXPERIMENTS["law_tuning"].entries, None, study)
+    means = {
+        item.entry.cell: accuracy.mean
+        for item in items
+        if (accuracy := item.accuracy("linear_acc1")) is not None
+    }
+    try:
+        law_paper.write_choice(law_paper.choose(means))
+    except ValueError as error:
+        sys.exit(f"Error: {error}")
+    print(f"{law_paper.CHOSEN}: `law` trains with these rates and with the paper's.")
 
 
 def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[Entry]:

@@ -361,7 +361,7 @@ def budget() -> list[list[str]]:
     for name, experiment in planned().items():
         runs = {(entry.cell, seed) for entry in experiment.entries for seed in entry.seeds} - known
         known |= runs
-        steps = sum(_steps_of(cell) for cell, _ in runs)
+        steps = sum(steps_of(cell) for cell, _ in runs)
         a_step = WIDE_SECONDS_A_STEP if name == "law_wide" else SECONDS_A_STEP
         taken = (steps * a_step + len(runs) * SECONDS_A_RUN) / 3600
         hours, all_steps = hours + taken, all_steps + steps
@@ -369,6 +369,7 @@ def budget() -> list[list[str]]:
     return [*lines, ["all", f"{len(known)}", f"{all_steps:,}", f"{hours:.1f}"]]
 
 
-def _steps_of(cell: Cell) -> int:
+def steps_of(cell: Cell) -> int:
+    """Return how many steps a cell is trained for."""
     epochs = next(change for change in cell.changes if change.startswith("max_epochs="))
     return int(epochs.split("=")[1]) * PLAN["data"][cell.data]["steps"]

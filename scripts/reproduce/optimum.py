@@ -1,0 +1,223 @@
+"""The best scale of each length of training, and what accuracy follows: from the maps of the law.
+
+``docs/results/law/protocol.md`` defines both, under "Comparisons".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from reproduce import law
+from reproduce.experiments import Entry
+from reproduce.study import Study
+from reproduce.tables import Measured, markdown_of, measured
+
+NEIGHBOURS = 2  # on either side of the scale with the highest mean
+SAMPLES = 2000
+# MoCo v3 in the margins paper: ResNet-18, batch 256, 200 epochs of CIFAR-10 (its Table 3).
+PAPER_STEPS, PAPER_SCALE = 39_000, 20
+# Figures at the end of a run that may explain its accuracy.
+ENDS = ("alignment", "uniformity", "pull", "push", "positive_angle", "q")
+
+Accuracies = Mapping[float, Sequence[float] | np.ndarray]
+"""Scales to the accuracies of their runs."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best scale of one length of training.
+
+    Attributes:
+        title: method, temperature and network.
+        steps: the length of training.
+        scale: the best scale.
+        samples: the best scales of bootstrap samples.
+    """
+
+    title: str
+    steps: int
+    scale: float
+    samples: np.ndarray
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the best scale."""
+        low, high = np.exp(np.quantile(np.log(self.samples), (0.025, 0.975)))
+        return float(low), float(high)
+
+
+def best_scale(accuracies: Accuracies) -> float:
+    """Return where a quadratic in ln s, fitted around the highest mean, has its maximum.
+
+    Where it has none between the smallest and the largest scale: the end of the fitted scales with
+    the higher fit.
+
+    >>> around = {s: [50 - math.log(s / 0.7) ** 2] for s in (0.25, 0.5, 0.7, 1, 1.4, 2, 5)}
+    >>> round(best_scale(around), 3)
+    0.7
+    >>> round(best_scale({s: [s] for s in (0.25, 0.5, 1)}), 3)
+    1.0
+    """
+    scales = sorted(accuracies)
+    means = [np.mean(accuracies[scale]) for scale in scales]
+    highest = int(np.argmax(means))
+    nearest = scales[max(0, highest - NEIGHBOURS) : highest + NEIGHBOURS + 1]
+    x = [math.log(scale) for scale in nearest for _ in accuracies[scale]]
+    y = [accuracy for scale in nearest for accuracy in accuracies[scale]]
+    curvature, slope, constant = np.polyfit(x, y, 2)
+    if curvature < 0:
+        place = -slope / (2 * curvature)
+        if math.log(scales[0]) <= place <= math.log(scales[-1]):
+            return math.exp(place)
+    ends = min(x), max(x)
+    fitted = [curvature * end**2 + slope * end + constant for end in ends]
+    return math.exp(ends[int(np.argmax(fitted))])
+
+
+def bootstrap(accuracies: Accuracies, samples: int = SAMPLES, seed: int = 0) -> np.ndarray:
+    """Return the best scales of samples that draw runs within each scale, with replacement."""
+    random = np.random.default_rng(seed)
+    return np.array(
+        [
+            best_scale({s: random.choice(runs, len(runs)) for s, runs in accuracies.items()})
+            for _ in range(samples)
+        ]
+    )
+
+
+def rise(shorter: Optimum, longer: Optimum) -> tuple[float, float, float]:
+    """Return by what factor the best scale grows from one length to another, and its interval."""
+    ratios = np.log(longer.samples) - np.log(shorter.samples)
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return longer.scale / shorter.scale, math.exp(low), math.exp(high)
+
+
+def _groups(entries: Iterable[Entry], study: Study) -> dict[tuple[str, int], list[Measured]]:
+    """Return what was measured, by method, temperature and network, and by steps."""
+    groups: dict[tuple[str, int], list[Measured]] = {}
+    for item in measured(entries, None, study):
+        # "MoCo v3, τ = 0.1, 1,053 steps, twice as wide, s = 0.5": the scale stands last.
+        named = item.entry.row.rpartition(", s = ")[0]
+        steps = law.steps_of(item.entry.cell)
+        title = named.replace(f", {steps:,} steps", "")
+        groups.setdefault((title, steps), []).append(item)
+    return groups
+
+
+def _map_entries() -> list[Entry]:
+    names = ("law_map", "law_map_simclr", "law_map_long", "law_wide")
+    return [entry for name in names for entry in law.EXPERIMENTS[name].entries]
+
+
+def optima(study: Study) -> list[Optimum]:
+    """Return the best scale of every length whose map is complete."""
+    found = []
+    for (title, steps), items in _groups(_map_entries(), study).items():
+        if any(len(item.by_seed) < 2 for item in items):
+            continue
+        accuracies = {float(item.entry.x or 0): item.values("linear_acc1") for item in items}
+        found.append(Optimum(title, steps, best_scale(accuracies), bootstrap(accuracies)))
+    return found
+
+
+def correlations(study: Study) -> list[list[str]]:
+    """Return the rank correlations of accuracy with the scale and with figures at the end."""
+    lines = [["runs", "number", "s", *ENDS]]
+    groups = _groups(_map_entries(), study)
+    for (title, steps), items in groups.items():
+        runs = [
+            {**figures, "s": float(item.entry.x or 0)}
+            for item in items
+            for figures in item.by_seed.values()
+        ]
+        if len(runs) >= 2 * len(items):
+            lines.append([f"{title}, {steps:,} steps", str(len(runs)), *_correlated(runs)])
+    return lines
+
+
+def _correlated(runs: Sequence[Mapping[str, float]]) -> list[str]:
+    accuracies = [run["linear_acc1"] for run in runs]
+    cells = []
+    for name in ("s", *ENDS):
+        values = [run[name] for run in runs if name in run]
+        # A figure that is missing or the same everywhere has no rank.
+        if len(values) == len(runs) and len(set(values)) > 1:
+            cells.append(f"{spearmanr(values, accuracies).statistic:+.2f}")
+        else:
+            cells.append("")
+    return cells
+
+
+def write(study: Study, base: Path) -> str:
+    """Write ``<base>.md`` and ``<base>.png`` and return the text.
+
+    Raises:
+        ValueError: no map is complete.
+    """
+    found = optima(study)
+    if not found:
+        raise ValueError("no map of the law is complete: run law_map or law_map_simclr first.")
+    lines = [["map", "steps", "best s", "95 % interval", "times that of the length before"]]
+    before: Optimum | None = None
+    for optimum in found:
+        low, high = optimum.interval
+        grown = ""
+        if before is not None and before.title == optimum.title:
+            factor, least, most = rise(before, optimum)
+            grown = f"{factor:.2f} [{least:.2f}, {most:.2f}]"
+        interval = f"{low:.2f} to {high:.2f}"
+        lines.append([optimum.title, f"{optimum.steps:,}", f"{optimum.scale:.2f}", interval, grown])
+        before = optimum
+    text = (
+        f"# The best scale of each length\n\n{markdown_of(lines, texts=1)}\n"
+        "# What accuracy follows\n\nSpearman's rank correlations of the linear probe with the scale"
+        f" and with what the lens saw at the end.\n\n{markdown_of(correlations(study), texts=1)}"
+    )
+    base.with_suffix(".md").write_text(text)
+    _draw(found, base.with_suffix(".png"))
+    return text
+
+
+def _draw(found: Sequence[Optimum], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7.5, 5))
+    titles = dict.fromkeys(optimum.title for optimum in found)
+    for number, title in enumerate(titles):
+        of_title = [optimum for optimum in found if optimum.title == title]
+        # Side by side, where lengths are equal.
+        steps = [optimum.steps * 1.03**number for optimum in of_title]
+        scales = [optimum.scale for optimum in of_title]
+        below = [optimum.scale - optimum.interval[0] for optimum in of_title]
+        above = [optimum.interval[1] - optimum.scale for optimum in of_title]
+        errors: Any = np.maximum([below, above], 0)
+        axis.errorbar(steps, scales, errors, marker="o", capsize=3, label=title)
+    axis.scatter(
+        [PAPER_STEPS],
+        [PAPER_SCALE],
+        marker="*",
+        s=120,
+        color="black",
+        label="the margins paper, CIFAR-10, ResNet-18",
+    )
+    axis.axhline(1, color="black", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("steps of training")
+    axis.set_ylabel("best positive scale s, with its 95 % interval")
+    axis.set_title("Which scale is best, by the length of training")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

@@ -1,0 +1,177 @@
+"""The law of the scale: its grids, what they choose, and the best scale of each length."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from documented import ROOT
+from reproduce import command, grid, law, law_paper, optimum
+from reproduce.study import PRESETS, Study
+from reproduce.tables import measured
+
+from solo_margins import results
+
+PLANNED = law.planned()
+PILOT_SEEDS = {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_no_run_has_a_seed_of_the_pilot_and_every_baseline_is_there(name):
+    entries = PLANNED[name].entries
+    places = [(entry.row, entry.column) for entry in entries]
+    assert len(set(places)) == len(places) > 0
+    for entry in entries:
+        assert entry.seeds
+        assert not set(entry.seeds) & PILOT_SEEDS
+        assert entry.baseline is None or (entry.baseline, entry.column) in places
+        is_test = {entry.cell.data, entry.probed_on} - {law.CHOOSING}
+        assert not is_test or name in law.TESTED
+
+
+def test_the_test_has_seeds_that_no_choice_has_seen():
+    chosen_with = {seed for name, seeds in law.SEEDS.items() for seed in seeds if name != "test"}
+    chosen_with -= set(law.SEEDS["few"])  # of the other data set
+    assert {entry.seeds for entry in PLANNED["law_test"].entries} == {(11, 12, 13, 14, 15, 16)}
+    assert not set(law.SEEDS["test"]) & chosen_with
+
+
+def test_the_page_has_the_costs_of_the_grids():
+    text = (ROOT / "docs" / "results" / "law" / "protocol.md").read_text()
+    for line in law.budget()[1:]:
+        assert f"| {' | '.join(line)} |" in text
+
+
+@pytest.mark.parametrize(
+    ("preset", "experiments"), [("mini", PLANNED), ("paper", law_paper.experiments({}))]
+)
+def test_every_cell_composes(preset, experiments, composed):
+    seen = set()
+    for experiment in experiments.values():
+        for cell in (entry.cell for entry in experiment.entries):
+            changes = dict(change.split("=", 1) for change in cell.changes)
+            keys = (cell.method, cell.data, *changes)
+            if keys in seen:
+                continue
+            seen.add(keys)
+            data = grid._data(cell.data, "settings")
+            settings = [*grid.settings_for(cell, PRESETS[preset]), *cell.changes]
+            cfg = composed(f"{cell.method}.yaml", *data, "variant=baseline", *settings)
+            scale = changes["method_kwargs.margins.positive_scale"]
+            assert cfg.method_kwargs.margins.positive_scale == float(scale)
+            assert cfg.optimizer.lr == float(changes["optimizer.lr"])
+
+
+def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
+    rates = {name: entries[0].x for name, entries in law.rate_entries().items()}
+    accuracies = {}
+    for entries in law.rate_entries().values():
+        for entry in entries:
+            accuracies[entry.cell] = 40 - entry.x  # the smallest rate
+    assert law.choose({}) == {}
+    assert law.choose(accuracies) == {"rates": rates}
+    for method in law.METHODS:
+        for entry in law.map_entries(rates, method, ["short"]):
+            is_best = entry.x == 0.5 and "τ = 0.1," in entry.row
+            accuracies.setdefault(entry.cell, 0)
+            accuracies[entry.cell] += 50 if is_best else 0
+    for choice in law.choose(accuracies)["primary"].values():
+        assert (choice["scale"], choice["temperature"]) == (0.5, 0.1)
+
+
+def test_the_rate_at_the_papers_size_is_chosen_for_each_length():
+    grids = law_paper.experiments({})
+    assert len(grids["law"].entries) == 2 * 2 * 3
+    accuracies = {entry.cell: -entry.x for entry in grids["law_tuning"].entries}
+    best = next(e for e in law_paper.tuning("cifar100", 200) if e.x == 0.48)
+    accuracies[best.cell] = 1.0
+    rates = law_paper.choose(accuracies)
+    assert set(rates.values()) == {0.06, 0.48}
+    assert rates["cifar100, 200 epochs"] == 0.48
+    rows = {entry.row for entry in law_paper.experiments(rates)["law"].entries}
+    assert "MoCo v3, 200 epochs, rate = 0.48, s = 20" in rows
+    assert "MoCo v3, 50 epochs, rate = 0.48, s = 20" not in rows
+    del accuracies[best.cell]
+    with pytest.raises(ValueError, match=r"rate = 0\.48"):
+        law_paper.choose(accuracies)
+
+
+def test_gpu_hours_grow_with_the_runs():
+    lines = law_paper.budget()
+    assert [line[0] for line in lines[1:]] == ["`law_tuning`", "`law`", "all"]
+    least = [float(line[3].split(" to ")[0]) for line in lines[1:]]
+    assert 0 < least[0] < least[1] < least[2]
+
+
+@pytest.mark.parametrize(
+    ("best", "scales"),
+    [
+        (0.6, (0.25, 0.5, 0.7, 1, 1.4, 2, 5, 20)),
+        (3.0, (0.25, 0.5, 0.7, 1, 1.4, 2, 5, 20)),
+        (1.0, (0.25, 0.5, 0.7, 1, 1.125)),
+    ],
+)
+def test_the_best_scale_of_a_parabola_is_found(best, scales):
+    accuracies = {s: [45 - math.log(s / best) ** 2 + d for d in (0, 0.01)] for s in scales}
+    assert optimum.best_scale(accuracies) == pytest.approx(best)
+    np.testing.assert_allclose(optimum.bootstrap(accuracies, samples=20), best, rtol=0.2)
+
+
+def test_a_rising_curve_ends_at_the_largest_scale_and_noise_widens_the_interval():
+    rising = {s: [40 + s] * 2 for s in (0.25, 0.5, 1, 2)}
+    assert optimum.best_scale(rising) == pytest.approx(2)
+    random = np.random.default_rng(0)
+    spreads = []
+    for noise in (0.01, 1.0):
+        runs = {
+            s: 45 - math.log(s) ** 2 + noise * random.normal(size=3)
+            for s in (0.25, 0.5, 0.7, 1, 1.4, 2, 5)
+        }
+        samples = optimum.bootstrap(runs, samples=200)
+        low, high = optimum.Optimum("", 1, 1.0, samples).interval
+        spreads.append(high / low)
+    assert spreads[0] < 1.05 < spreads[1]
+
+
+@pytest.fixture
+def mapped(tmp_path, monkeypatch):
+    """A study whose map of SimCLR has its best scale at 0.5 in short runs, at 1 in longer ones."""
+    rates = dict.fromkeys(law.rate_entries(), 0.96)
+    monkeypatch.setattr(law, "EXPERIMENTS", law.experiments({"rates": rates}))
+    study = Study(PRESETS["mini"], tmp_path / "results.jsonl", tmp_path / "work")
+    random = np.random.default_rng(0)
+    for entry in law.EXPERIMENTS["law_map_simclr"].entries:
+        best = 0.5 if law.steps_of(entry.cell) == 1053 else 1
+        for seed in entry.seeds:
+            height = 50 - 3 * math.log(entry.x / best) ** 2 + 0.01 * random.normal()
+            figures = {"linear_acc1": height, "knn_acc1": 0.0, "uniformity": -height, "q": 0.1}
+            record = study.record(entry.cell, seed, entry.probed_on, figures=figures)
+            results.append(study.file, record)
+    return study
+
+
+def test_optima_and_correlations_are_written_and_drawn(mapped, tmp_path, monkeypatch, capsys):
+    items = measured(law.EXPERIMENTS["law_map_simclr"].entries, None, mapped)
+    assert all(len(item.by_seed) == 3 for item in items)
+    command_line = ["reproduce", "law_map_simclr", "--preset", "mini", "--optimum"]
+    monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
+    command.main()
+    found = optimum.optima(mapped)
+    assert [item.steps for item in found] == [1053, 1053, 4212, 4212]
+    assert [item.scale for item in found] == pytest.approx([0.5, 0.5, 1, 1], rel=0.05)
+    factor, low, high = optimum.rise(found[0], found[-1])
+    assert factor == pytest.approx(2, rel=0.1)
+    assert 1.5 < low < factor < high < 2.5
+    text = (tmp_path / "law_optimum.md").read_text()
+    assert text.strip() == capsys.readouterr().out.strip()
+    # Accuracy follows uniformity exactly here, and q is the same everywhere.
+    assert text.count("-1.00") == 4
+    assert "nan" not in text
+    assert (tmp_path / "law_optimum.png").stat().st_size > 10_000
+
+
+def test_an_incomplete_map_has_no_optimum(tmp_path, monkeypatch):
+    command_line = ["reproduce", "law_map", "--preset", "mini", "--optimum"]
+    monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
+    with pytest.raises(SystemExit, match="no map"):
+        command.main()
