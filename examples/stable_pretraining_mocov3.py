@@ -64,9 +64,11 @@ def main() -> None:
     images = torch.tensor(load_digits().images[:, None] / 16, dtype=torch.float32)
     module = MoCov3WithMargins(encoder(), projector_dims=(64, 64, 32), predictor_hidden_dim=64)
     module.optim = {"optimizer": {"type": "Adam", "lr": 1e-3}}
+    # stable-pretraining calls the student inside of these, not these themselves.
+    student = {"backbone": module.backbone.student, "projector": module.projector.student}
     trainer = lightning.Trainer(
         max_epochs=arguments.epochs,
-        callbacks=[TeacherStudentCallback(), Lens(arguments.lens, every=5)],
+        callbacks=[TeacherStudentCallback(), Lens(arguments.lens, every=5, **student)],
         enable_progress_bar=False,
         enable_checkpointing=False,
         logger=False,
