@@ -12,7 +12,7 @@ import sysconfig
 
 import pytest
 import torch
-from documented import PAGES, ROOT
+from documented import PAGES, ROOT, blocks
 
 from solo_margins.lens.runs import load_runs
 from solo_margins.losses import MarginNTXentLoss, Margins
@@ -173,13 +173,11 @@ def test_the_smallest_plugin_trains_in_solo_learns_program(plugin, image_folder,
     assert len([loss for loss in logged if loss]) == 3
 
 
-SHOWN = re.compile(r'^```\w+ title="(examples/[^"]+)"\n(.*?)^```$', re.M | re.S)
-
-
-def test_pages_show_examples_as_they_are():
+def test_pages_show_files_as_they_are():
     for page in PAGES:
-        for name, shown in SHOWN.findall(page.read_text()):
-            assert shown in (ROOT / name).read_text(), f"{page} does not show {name} as it is"
+        for block in blocks(page):
+            if block.file is not None:
+                assert block.text in (ROOT / block.file).read_text(), f"{page}: {block.file}"
 
 
 def test_it_takes_lightlys_arguments_in_lightlys_places():

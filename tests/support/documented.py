@@ -12,7 +12,11 @@ PAGES = sorted(
 )
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*).*\n(?P<text>(?:.*\n)*?) *```$", re.M)
+_FENCE = re.compile(
+    r'^(?P<indent> *)```(?P<language>[\w+-]*)(?: title="(?P<file>[^"]+)")?.*\n'
+    r"(?P<text>(?:.*\n)*?) *```$",
+    re.M,
+)
 _INLINE = re.compile(r"`([^`]+)`")
 _STARTS = re.compile(r"(?:python3?|bash|sh|pip|mkdocs|pre-commit|torchrun|git|cd) \S")
 _SCRIPT = re.compile(r"(scripts|examples)/\w+\.py \S")
@@ -66,6 +70,8 @@ class Block:
     line: int
     language: str
     text: str
+    file: str | None = None
+    """The file of this repository that it is a part of."""
 
 
 def blocks(page):
@@ -75,7 +81,7 @@ def blocks(page):
         lines = found["text"].splitlines(keepends=True)
         unindented = "".join(line.removeprefix(found["indent"]) for line in lines)
         line = text.count("\n", 0, found.start()) + 2
-        yield Block(page, line, found["language"], unindented)
+        yield Block(page, line, found["language"], unindented, found["file"])
 
 
 def prose(page):
