@@ -18,22 +18,23 @@ from solo_margins.recipes import RECIPES
 # What has changed names commands without being read for how to run them.
 SHOWN = [page for page in (*PAGES, *EXAMPLES) if page.name != "CHANGELOG.md"]
 COMMANDS = [command for page in SHOWN for command in commands(page)]
+# Parts of files are compared with these in test_examples.py.
 PYTHON = [
     block
     for page in PAGES
     for block in blocks(page)
-    # Parts of files are tested with these.
-    if block.language == "python" and block.file is None
+    if block.language == "python" and not block.title
 ]
 EVALUATING = [block for block in PYTHON if "<checkpoint>" in block.text]
 HYDRA = ("main_pretrain.py", "main_linear.py")
 # Commands with configurations of solo-learn's own are tested in test_own_configurations.py, that of
-# the smallest plugin in test_examples.py.
-OTHER_CONFIGURATIONS = ("--config-path", "align_uniform.yaml")
+# a plugin in test_examples.py.
 OUR_HYDRA = [
     command
     for command in COMMANDS
-    if command.program in HYDRA and not set(command.arguments) & set(OTHER_CONFIGURATIONS)
+    if command.program in HYDRA
+    and "--config-path" not in command.arguments
+    and "align_uniform.yaml" not in command.arguments
 ]
 
 

@@ -13,9 +13,7 @@ PAGES = sorted(
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 _FENCE = re.compile(
-    r'^(?P<indent> *)```(?P<language>[\w+-]*)(?: title="(?P<file>[^"]+)")?.*\n'
-    r"(?P<text>(?:.*\n)*?) *```$",
-    re.M,
+    r"^(?P<indent> *)```(?P<language>[\w+-]*)(?P<title>.*)\n(?P<text>(?:.*\n)*?) *```$", re.M
 )
 _INLINE = re.compile(r"`([^`]+)`")
 _STARTS = re.compile(r"(?:python3?|bash|sh|pip|mkdocs|pre-commit|torchrun|git|cd) \S")
@@ -64,14 +62,13 @@ class Command:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code of a page."""
+    """A block of code of a page; one with a title is a part of that file."""
 
     page: Path
     line: int
     language: str
     text: str
-    file: str | None = None
-    """The file of this repository that it is a part of."""
+    title: str = ""
 
 
 def blocks(page):
@@ -81,7 +78,7 @@ def blocks(page):
         lines = found["text"].splitlines(keepends=True)
         unindented = "".join(line.removeprefix(found["indent"]) for line in lines)
         line = text.count("\n", 0, found.start()) + 2
-        yield Block(page, line, found["language"], unindented, found["file"])
+        yield Block(page, line, found["language"], unindented, found["title"].strip())
 
 
 def prose(page):

@@ -29,11 +29,11 @@ NOT_RUN = {
     r"^python -m solo_margins$": "names no whole command",
     r"scripts/execute_notebook\.py": "tests/test_tour.py executes the notebook, not in place",
     r"stable_pretraining": "tests/test_examples.py runs it in its own environment",
-    r"--config-name align_uniform": "tests/test_examples.py installs the smallest plugin",
     r"launcher=slurm": "needs Slurm",
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
     r" --device (gpu|cuda)": "needs a GPU",
+    r"--config-name align_uniform": "tests/test_examples.py installs the plugin",
     r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"reproduce(/hold_out\.py| tune| main) ": "tests/scripts/reproduce/test_protocol.py does",
 }
