@@ -140,30 +140,30 @@ def pretrain_all(seeds: list[int], epochs: int, output: Path) -> list[Run]:
 
 
 def plot(runs: list[Run], path: Path) -> None:
-    """Draw what margins do to angles, distances and gradients; a line for each run."""
+    """Draw angles and distances of all seeds together, and gradients with a line for each run."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 7.5), layout="constrained")
     [[angles, distances], [forces, scales]] = figure.subplots(2, 2)
-    for run in runs:
-        colour = COLOURS[run.variant]
-        last = run.observations[-1]
-        for axis, name, unit in (
-            (angles, "positive_angle", 180 / math.pi),
-            (distances, "distance", 1),
-        ):
-            histogram = last.histograms[name]
-            shares = [100 * count / sum(histogram.counts) for count in histogram.counts]
-            edges = [edge * unit for edge in histogram.edges]
-            axis.stairs(shares, edges, color=colour, linewidth=1.4)
-        steps = [one.step for one in run.observations]
-        for axis, name, style in (
-            (forces, "pull", "-"),
-            (forces, "push", ":"),
-            (scales, "effective_scale", "-"),
-        ):
-            values = [one.scalars[name] for one in run.observations]
-            axis.plot(steps, values, style, color=colour, linewidth=1.4)
+    for variant, colour in COLOURS.items():
+        of_variant = [run for run in runs if run.variant == variant]
+        for axis, name in ((angles, "positive_angle"), (distances, "distance")):
+            histograms = [run.observations[-1].histograms[name] for run in of_variant]
+            counts = [sum(bins) for bins in zip(*(one.counts for one in histograms), strict=True)]
+            shares = [100 * count / sum(counts) for count in counts]
+            edges = histograms[0].edges
+            if name == "positive_angle":
+                edges = [math.degrees(edge) for edge in edges]
+            axis.stairs(shares, edges, color=colour, linewidth=1.6)
+        for run in of_variant:
+            steps = [one.step for one in run.observations]
+            for axis, name, style in (
+                (forces, "pull", "-"),
+                (forces, "push", ":"),
+                (scales, "effective_scale", "-"),
+            ):
+                values = [one.scalars[name] for one in run.observations]
+                axis.plot(steps, values, style, color=colour, linewidth=1.4)
     distances.axvspan(*BAND, color="#2ca05a", alpha=0.12, linewidth=0)
     angles.set(title="angles of positives, at the end", xlabel="degrees", ylabel="% of pairs")
     distances.set(
@@ -210,7 +210,7 @@ def main() -> None:
     began = time.perf_counter()
     print("python main_pretrain.py --config-name mocov3_margin.yaml variant=baseline, and:")
     for variant, settings in VARIANTS.items():
-        print(f"  {variant:12s} {' '.join(settings)}")
+        print(f"  {variant:12s} {' '.join(settings) or 'no margins'}")
     print(flush=True)
     runs = pretrain_all(arguments.seeds, arguments.epochs, output)
     print(f"\n{table(runs)}")
@@ -219,14 +219,10 @@ def main() -> None:
         "validation images.\nA difference that is not several times its spread says nothing."
     )
     plot(runs, output / "demo.png")
-    from solo_margins.lens.health import advise
     from solo_margins.lens.report import write_report
 
     of_first_seed = [str(run.folder) for run in runs[:: len(arguments.seeds)]]
     report = write_report([*of_first_seed, f"output={output / 'report.html'}"])
-    print("\nWhat the lens advises:")
-    for variant, folder in zip(VARIANTS, of_first_seed, strict=True):
-        print(f"  {variant}: {advise([folder])}")
     print(f"\npicture  {output / 'demo.png'}")
     print(f"report   {report} (seed {arguments.seeds[0]}, every quantity)")
     print(NEXT)

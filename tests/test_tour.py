@@ -24,6 +24,7 @@ found = torch.load(next(Path(runs["pos_curv"]).glob("*.ckpt")))["state_dict"]
 weights = model.state_dict()
 assert weights
 assert all(torch.equal(found[f"backbone.{name}"], weight) for name, weight in weights.items())
+folder.cleanup()
 """
 
 
@@ -113,6 +114,6 @@ def test_it_runs(stored, epochs, tmp_path, monkeypatch):
     drawn = [picture for cell in cells for picture in pictures(cell)]
     assert len(drawn) == 4
     assert all(len(picture.convert("RGB").getcolors(2**24)) > 10 for picture in drawn)
-    # What it has written goes with its kernel.
+    # All files are in its folder, which the last cell has removed.
     assert not list((tmp_path / "beside").iterdir())
     assert not list(temporary.iterdir())
