@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from solo_margins.losses import distance_polarization_loss_func
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 LICENCE = (
     '  1 This file is licensed; such lines begin with two spaces and have a number | "here".\n'
@@ -197,6 +199,22 @@ def test_an_interrupted_example_goes_on(examples, settings, tmp_path, monkeypatc
     assert len(results.read_text().splitlines()) == len(again) + 1
 
 
+def test_rows_differ_by_their_settings_alone(examples):
+    from sentences import contrast, parsed
+
+    query, key = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
+
+    def value(row, *words):
+        return contrast(query, key, row, parsed([*words, "--lower", "0.3", "--upper", "0.6"]))
+
+    assert value("debiased", "--tau-plus", "0") == value("qt") != value("debiased")
+    assert value("hard", "--beta", "0") == value("debiased") != value("hard")
+    penalty = distance_polarization_loss_func(torch.cat([query, key]), 0.3, 0.6)
+    for row in ("qt", "debiased", "hard"):
+        polarized = value(f"{row}+dp", "--weight", "3")
+        torch.testing.assert_close(polarized, value(row) + 3 * penalty)
+
+
 def test_wordnet_is_missing(examples, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="wordnet") as caught:
         run(monkeypatch, "--wordnet", tmp_path)
@@ -218,17 +236,3 @@ def test_impossible_settings(examples, capsys, arguments, named):
     with pytest.raises(SystemExit):
         parsed(arguments)
     assert named in capsys.readouterr().err
-
-
-def test_the_real_wordnet(examples):
-    from wordnet import WordNetError, find, read
-
-    try:
-        folder = find()
-    except WordNetError as missing:
-        pytest.skip(str(missing))
-    synsets = read(folder)
-    assert len(synsets) > 30_000
-    assert {one.label for one in synsets} == set(range(45))
-    [meow] = [one for one in synsets if one.definition == "cry like a cat"]
-    assert meow.examples == ("the cat meowed",)
