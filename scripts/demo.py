@@ -1,183 +1,200 @@
-"""Pretrain on the digits with and without margins, three seeds each, and show what came out.
+"""Pretrain MoCo v3 on the embedded digits without margins and with three kinds, and compare.
 
-The study of docs/reproduction.md finds no variant of MoCo v3 that gains a point in training this
-short: the one with margins is here because the report shows its gradient scalings at work.
-
-Every step is a command that a user would type; it is printed before it runs.
+Every run is a command that a user would type, two at a time. A run that has finished is not made
+again while its settings stay the same; one that was interrupted starts anew.
 """
 
 import argparse
-import csv
+import math
 import os
 import shlex
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from solo_margins import results
+from solo_margins.lens import records
+from solo_margins.lens.records import Histogram, Observation
 
 PROJECT = Path(__file__).resolve().parents[1]
-VARIANTS = {"baseline": "MoCo v3", "pos_curv": "MoCo v3 + margins (pos. & curv.)"}
+BAND = (0.2, 0.4)  # the distances that polarization empties
+VARIANTS = {
+    "baseline": [],
+    "s = 20": ["method_kwargs.margins.positive_scale=20"],
+    "m1 + m2": ["method_kwargs.margins.angular=0.1", "method_kwargs.margins.subtractive=0.4"],
+    "polarization": ["method_kwargs.polarization.weight=100"],
+}
+COLOURS = dict(zip(VARIANTS, ("#6b7280", "#2f81d6", "#f07f1e", "#2ca05a"), strict=True))
+# Column to the digits that it is shown with.
+COLUMNS = {
+    "linear, %": 1,
+    "kNN, %": 1,
+    "positive angle, °": 1,
+    "pairs in band, %": 1,
+    "effective scale": 2,
+}
+NEXT = """
+Next, with images of your own (class folders; validation images are optional):
+
+  python main_pretrain.py --config-name mocov3_margin.yaml data=folder \\
+    data.train_path=<folder> data.val_path=<folder> variant=baseline lens.enabled=true
+  python main_pretrain.py … variant=margins        # and variant=pos, variant=dp
+  python -m solo_margins.lens advise <run folder>
+  python -m solo_margins.lens report <run folder> <run folder>
+
+docs/guide.md says which setting to try first, and when margins hurt."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A pretraining and its accuracies in percent, by the kind of probe."""
+    """A finished pretraining, and what the lens saw."""
 
     variant: str
-    seed: int
-    accuracies: dict[str, float]
-    seconds: float
-    checkpoint: str
+    folder: Path
+    observations: list[Observation]
 
 
-def run(*arguments: str) -> str:
-    """Show a command, run it with its output on the screen, and return that output."""
-    print(f"\n$ python {shlex.join(arguments)}", flush=True)
+def share_in_band(distances: Histogram) -> float:
+    """Return the percentage of pairs whose distance is in the band."""
+    edges = [round(edge, 6) for edge in distances.edges]
+    first, last = edges.index(BAND[0]), edges.index(BAND[1])
+    return 100 * sum(distances.counts[first:last]) / sum(distances.counts)
+
+
+def numbers(run: Run) -> dict[str, float]:
+    """Return the row of a run in the table: accuracies, and the last thing that the lens saw."""
+    from solo_margins.evaluation.probe import linear_and_knn
+
+    probed, voted = linear_and_knn([f"pretrained_feature_extractor={run.folder}"], progress=False)
+    last = run.observations[-1]
+    values = (
+        probed.acc1,
+        voted["acc1"],
+        math.degrees(last.scalars["positive_angle"]),
+        share_in_band(last.histograms["distance"]),
+        last.scalars["effective_scale"],
+    )
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def finished(file: Path, epochs: int) -> list[results.Record]:
+    """Return the records of a run, unless its folder is gone: then it has to be made again."""
+    if not file.exists():
+        return []
+    found = [one for one in results.read(file) if one.settings["max_epochs"] == epochs]
+    if not all(Path(one.details["folder"], records.FILE).exists() for one in found):
+        file.unlink()
+        return []
+    return found
+
+
+def pretrain(variant: str, seed: int, epochs: int, output: Path) -> Run:
+    """Pretrain a variant unless that is done already, and print one line about it."""
+    name = f"{variant.replace(' ', '')}-seed{seed}"
+    file = output / f"{name}.jsonl"
+    before = finished(file, epochs)
+    words = [
+        *("main_pretrain.py", "--config-name", "mocov3_margin.yaml", "variant=baseline"),
+        *VARIANTS[variant],
+        *(f"seed={seed}", f"max_epochs={epochs}", "lens.enabled=true", "lens.every=5"),
+        *(f"name='{name}'", f"checkpoint.dir='{output}'", f"results='{file}'"),
+        "skip_finished=true",
+    ]
     # solo-learn and its stack warn about each other's age; the demo is about something else.
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
+    done = subprocess.run(
+        [sys.executable, *words],
         cwd=PROJECT,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
     )
-    assert process.stdout is not None
-    output = b""
-    # By character blocks, not lines: a progress bar never ends its line.
-    while block := os.read(process.stdout.fileno(), 4096):
-        output += block
-        sys.stdout.buffer.write(block)
-        sys.stdout.flush()
-    if process.wait() != 0:
-        sys.exit(f"The command above ended with exit code {process.returncode}.")
-    return output.decode(errors="replace")
+    if done.returncode != 0:
+        raise RuntimeError(f"{done.stdout}\n$ python {shlex.join(words)}\nended with an error.")
+    record = finished(file, epochs)[-1]
+    took = "finished before" if record in before else f"{record.seconds:.0f} s"
+    accuracy = record.figures["val_acc1"]
+    print(f"{variant}, seed {seed}: {took}, online classifier {accuracy:.1f} %", flush=True)
+    folder = Path(record.details["folder"])
+    return Run(variant, folder, records.read(folder).observations)
 
 
-def multirun(program: str, config: str, *settings: str) -> None:
-    """Run a grid of settings, two runs at a time."""
-    side_by_side = ("--multirun", "launcher=joblib", "hydra.launcher.n_jobs=2")
-    run(program, "--config-name", config, *side_by_side, *settings)
-
-
-def pretrain_and_probe(folder: Path, seeds: list[int], epochs: int | None) -> list[Run]:
-    """Pretrain and probe every variant with every seed, and return how each did."""
-    from solo_margins.evaluation.knn import knn
-
-    file = folder / "runs.jsonl"
-    # A demo that is run twice shows its second runs.
-    file.unlink(missing_ok=True)
-    shared = (f"checkpoint.dir={folder}", f"results={file}")
-    multirun(
-        "main_pretrain.py",
-        "mocov3_margin.yaml",
-        f"variant={','.join(VARIANTS)}",
-        f"seed={','.join(map(str, seeds))}",
-        "lens.enabled=true",
-        *shared,
-        *([f"max_epochs={epochs}"] if epochs else []),
-    )
-    pretrained: dict[str, Any] = {r.details["checkpoint"]: r for r in results.read(file)}
-    checkpoints = f"pretrained_feature_extractor={','.join(pretrained)}"
-    multirun("main_linear.py", "linear.yaml", checkpoints, "max_epochs=20", *shared)
-    linear = {
-        record.details["pretrained_feature_extractor"]: record.figures["val_acc1"]
-        for record in results.read(file)
-        if record.kind == "linear"
-    }
-    print("\n>>> from solo_margins.evaluation.knn import knn", flush=True)
-    found = []
-    for checkpoint, record in sorted(pretrained.items(), key=lambda item: item[1].seed):
-        arguments = [f"pretrained_feature_extractor={checkpoint}", "k=20"]
-        print(f">>> knn({arguments})", flush=True)
-        neighbours = knn(arguments, progress=False)["acc1"]
-        accuracies = {"linear": linear[checkpoint], "knn": neighbours}
-        found.append(Run(record.variant, record.seed, accuracies, record.seconds, checkpoint))
-    return found
-
-
-def read_curve(run: Run, metric: str) -> tuple[list[float], list[float]]:
-    """Return steps and values of a metric from all CSV files of a run."""
-    steps, values = [], []
-    for file in sorted(Path(run.checkpoint).parent.rglob("metrics.csv")):
-        with file.open(newline="") as lines:
-            for row in csv.DictReader(lines):
-                if row.get(metric):
-                    steps.append(float(row["step"]))
-                    values.append(float(row[metric]))
-    return steps, values
+def pretrain_all(seeds: list[int], epochs: int, output: Path) -> list[Run]:
+    """Pretrain every variant with every seed, two at a time; the first failure ends it."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        futures = [
+            pool.submit(pretrain, variant, seed, epochs, output)
+            for variant in VARIANTS
+            for seed in seeds
+        ]
+        try:
+            return [future.result() for future in futures]
+        except (RuntimeError, KeyboardInterrupt) as reason:
+            pool.shutdown(cancel_futures=True)
+            sys.exit(str(reason) or "Interrupted. The next demo uses the runs that have finished.")
 
 
 def plot(runs: list[Run], path: Path) -> None:
-    """Draw every run over training, and the final accuracies: a dot a seed, a line the mean."""
-    import matplotlib
+    """Draw angles and distances of all seeds together, and gradients with a line for each run."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 4, figsize=(16, 3.8))
-    panels = {
-        "train_contrastive_loss_step": "contrastive loss",
-        "val_acc1": "online accuracy, %",
-        "grad_norm": "gradient norm",
-    }
-    colours = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
-    for axis, (metric, title) in zip(axes, panels.items(), strict=False):
-        for run in runs:
-            axis.plot(*read_curve(run, metric), color=colours[run.variant], linewidth=0.9)
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-    axes[0].legend(
-        [plt.Line2D([], [], color=colour) for colour in colours.values()], [*VARIANTS.values()]
+    figure = Figure(figsize=(13, 7.5), layout="constrained")
+    [[angles, distances], [forces, scales]] = figure.subplots(2, 2)
+    for variant, colour in COLOURS.items():
+        of_variant = [run for run in runs if run.variant == variant]
+        for axis, name in ((angles, "positive_angle"), (distances, "distance")):
+            histograms = [run.observations[-1].histograms[name] for run in of_variant]
+            counts = [sum(bins) for bins in zip(*(one.counts for one in histograms), strict=True)]
+            shares = [100 * count / sum(counts) for count in counts]
+            edges = histograms[0].edges
+            if name == "positive_angle":
+                edges = [math.degrees(edge) for edge in edges]
+            axis.stairs(shares, edges, color=colour, linewidth=1.6)
+        for run in of_variant:
+            steps = [one.step for one in run.observations]
+            for axis, name, style in (
+                (forces, "pull", "-"),
+                (forces, "push", ":"),
+                (scales, "effective_scale", "-"),
+            ):
+                values = [one.scalars[name] for one in run.observations]
+                axis.plot(steps, values, style, color=colour, linewidth=1.4)
+    distances.axvspan(*BAND, color="#2ca05a", alpha=0.12, linewidth=0)
+    angles.set(title="angles of positives, at the end", xlabel="degrees", ylabel="% of pairs")
+    distances.set(
+        title="distances of all pairs, at the end", xlabel="(1 − cos θ) / 2; shaded: band"
     )
-    names = {"linear": "linear probe", "knn": "kNN"}
-    for place, kind in enumerate(names):
-        for shift, variant in enumerate(VARIANTS):
-            values = [run.accuracies[kind] for run in runs if run.variant == variant]
-            spot, colour = place + 0.3 * shift, colours[variant]
-            axes[3].plot([spot] * len(values), values, "o", color=colour, alpha=0.7)
-            mean = statistics.mean(values)
-            axes[3].hlines(mean, spot - 0.1, spot + 0.1, color=colour)
-            axes[3].annotate(f"{mean:.1f}", (spot + 0.11, mean), va="center", fontsize=8)
-    axes[3].set(title="validation accuracy, %, by seed", xlim=(-0.3, 1.7))
-    axes[3].set_xticks([0.15, 1.15], [*names.values()])
-    axes[3].grid(alpha=0.3, axis="y")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
-def mean_and_spread(values: list[float], sign: str = "") -> str:
-    """Return mean and standard deviation of some runs."""
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{sign}.1f}{spread}"
+    forces.set(title="pull of positives (—) and push of negatives (···)", yscale="log")
+    scales.set(title="effective scale: the pull over that without margins", yscale="log")
+    for axis in (forces, scales):
+        axis.set(xlabel="optimiser step")
+    for axis in figure.axes:
+        axis.grid(alpha=0.3)
+    lines = [scales.plot([], [], color=colour)[0] for colour in COLOURS.values()]
+    figure.legend(lines, list(COLOURS), loc="outside upper center", ncols=len(COLOURS))
+    figure.savefig(path, dpi=100)
 
 
 def table(runs: list[Run]) -> str:
-    """Return accuracies by variant over the seeds, and their differences seed by seed."""
+    """Return means and deviations over the seeds, a line for each variant."""
     rows = {
-        title: {
-            kind: [run.accuracies[kind] for run in runs if run.variant == variant]
-            for kind in ("linear", "knn")
-        }
-        for variant, title in VARIANTS.items()
+        variant: [numbers(run) for run in runs if run.variant == variant] for variant in VARIANTS
     }
-    lines = [f"{'':34s} {'linear probe, %':>16s} {'kNN (k=20), %':>16s}"]
-    for title, found in rows.items():
-        shown = [mean_and_spread(values) for values in found.values()]
-        lines.append(f"{title:34s} {shown[0]:>16s} {shown[1]:>16s}")
-    without, margins = rows.values()
-    differences = [
-        mean_and_spread(
-            [one - other for one, other in zip(margins[kind], without[kind], strict=True)], "+"
-        )
-        for kind in without
-    ]
-    lines.append(f"{'difference, seed by seed':34s} {differences[0]:>16s} {differences[1]:>16s}")
+    lines = [f"{'':12s}" + "".join(f"{column:>19s}" for column in COLUMNS)]
+    for variant, row in rows.items():
+        cells = []
+        for column, digits in COLUMNS.items():
+            values = [one[column] for one in row]
+            cell = f"{statistics.mean(values):.{digits}f}"
+            if len(values) > 1:
+                cell += f" ± {statistics.stdev(values):.{digits}f}"
+            cells.append(f"{cell:>19s}")
+        lines.append(f"{variant:12s}" + "".join(cells))
     return "\n".join(lines)
 
 
@@ -185,30 +202,31 @@ def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"))
-    parser.add_argument("--epochs", type=int, help="of pretraining; the recipe's by default")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=20, help="of pretraining")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
-    folder = arguments.output.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    output = arguments.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    runs = pretrain_and_probe(folder, arguments.seeds, arguments.epochs)
-    plot(runs, folder / "demo.png")
-    first = [run for run in runs if run.seed == arguments.seeds[0]]
-    report = folder / "report.html"
-    run(
-        *("-m", "solo_margins.lens", "report"),
-        *(str(Path(run.checkpoint).parent) for run in first),
-        f"output={report}",
-    )
+    print("python main_pretrain.py --config-name mocov3_margin.yaml variant=baseline, and:")
+    for variant, settings in VARIANTS.items():
+        print(f"  {variant:12s} {' '.join(settings) or 'no margins'}")
+    print(flush=True)
+    runs = pretrain_all(arguments.seeds, arguments.epochs, output)
     print(f"\n{table(runs)}")
     print(
-        f"{len(arguments.seeds)} seeds on 1,433 training and 364 validation images, mean ± "
-        "standard deviation:\na difference that is not several times its spread says nothing."
+        f"Mean ± standard deviation, seeds: {len(arguments.seeds)}. 1,433 training and 364 "
+        "validation images.\nA difference that is not several times its spread says nothing."
     )
-    print(f"\nruns     {folder / 'runs.jsonl'}")
-    print(f"report   {report} (seed {arguments.seeds[0]})")
-    print(f"plot     {folder / 'demo.png'}")
-    print(f"It took {(time.perf_counter() - began) / 60:.1f} minutes.")
+    plot(runs, output / "demo.png")
+    from solo_margins.lens.report import write_report
+
+    of_first_seed = [str(run.folder) for run in runs[:: len(arguments.seeds)]]
+    report = write_report([*of_first_seed, f"output={output / 'report.html'}"])
+    print(f"\npicture  {output / 'demo.png'}")
+    print(f"report   {report} (seed {arguments.seeds[0]}, every quantity)")
+    print(NEXT)
+    print(f"\nIt took {(time.perf_counter() - began) / 60:.1f} minutes.")
 
 
 if __name__ == "__main__":

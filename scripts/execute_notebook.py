@@ -7,6 +7,8 @@ import argparse
 import base64
 import hashlib
 import io
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,9 @@ def execute(notebook: Any, folder: Path) -> Any:
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
     )
-    client.execute()
+    # As in an activated environment: a cell's command "python" is this one.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    client.execute(env={**os.environ, "PATH": path})
     # It names the version of Python that this machine has.
     notebook.metadata.language_info = {"name": "python"}
     notebook.metadata.executed_code = fingerprint(notebook)

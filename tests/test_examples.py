@@ -1,24 +1,27 @@
 """The examples run, and the module in them is lightly's own loss where margins are off."""
 
+import csv
 import inspect
 import json
+import os
 import re
 import runpy
+import shutil
 import statistics
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
 
 import pytest
 import torch
+from documented import PAGES, ROOT, blocks
 from solo.methods import METHODS
 
 from solo_margins.lens.runs import load_runs
 from solo_margins.losses import MarginNTXentLoss, Margins
+from solo_margins.versions import host_folder
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-
+EXAMPLES = ROOT / "examples"
 
 # What stable-pretraining imports for SimCLR and the tests' environment lacks.
 STABLE_PRETRAINING = (
@@ -45,6 +48,10 @@ STABLE_PRETRAINING = (
 )
 
 
+SCALE = Margins(positive_scale=1.5)
+MARGINS = Margins(angular=0.1, subtractive=0.4)
+
+
 def run(monkeypatch, capsys, name, *arguments):
     """Return the losses that an example prints."""
     monkeypatch.syspath_prepend(EXAMPLES)
@@ -53,46 +60,128 @@ def run(monkeypatch, capsys, name, *arguments):
     return [float(loss) for loss in re.findall(r"loss ([\d.]+)", capsys.readouterr().out)]
 
 
-def check_what_the_lens_saw(folder, steps):
+def check_what_the_lens_saw(folder, steps, margins=SCALE):
     """Check the observations of an example: all that a report shows, and nothing missing."""
     [seen], notes = load_runs([folder])
     assert notes == []
     assert [one.step for one in seen.lens.observations] == list(steps)
-    measured = seen.lens.observations[-1].scalars.keys()
-    assert {"q", "push", "rankme", "uniformity"} <= measured
-    assert seen.margins.positive_scale == 1.5
+    last = seen.lens.observations[-1].scalars
+    assert {"q", "push", "rankme", "uniformity"} <= last.keys()
+    assert seen.margins == margins
 
 
 def test_a_plain_loop(monkeypatch, capsys, tmp_path):
     losses = run(monkeypatch, capsys, "plain_pytorch.py", "--epochs", 3, "--lens", tmp_path)
     assert len(losses) == 3
     assert losses[2] < losses[0]
-    check_what_the_lens_saw(tmp_path, range(0, 24, 5))
+    check_what_the_lens_saw(tmp_path, range(0, 24, 5), Margins(positive_scale=1.5, curvature=1))
 
 
-@pytest.mark.parametrize("name", ["lightly_simclr.py", "lightly_moco.py"])
-def test_with_lightly(monkeypatch, capsys, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "margins"),
+    [("lightly_simclr.py", SCALE), ("lightly_moco.py", SCALE), ("lightly_mocov3.py", MARGINS)],
+)
+def test_with_lightly(monkeypatch, capsys, tmp_path, name, margins):
     pytest.importorskip("lightly")
     losses = run(monkeypatch, capsys, name, "--epochs", 1, "--images", 256, "--lens", tmp_path)
     assert len(losses) == 1
     assert 0 < losses[0] < 10
-    check_what_the_lens_saw(tmp_path, [0])
+    check_what_the_lens_saw(tmp_path, [0], margins)
 
 
-@pytest.mark.full
-def test_with_stable_pretraining(python, tmp_path):
-    """In an environment of its own, which borrows the packages installed here."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
-    own, [packages] = tmp_path / "env/bin/python", tmp_path.glob("env/lib/python*/site-packages")
-    pip = [own, "-m", "pip", "install", "--quiet", "--no-deps", *STABLE_PRETRAINING]
+@pytest.fixture(scope="module")
+def with_stable_pretraining(tmp_path_factory):
+    """Python of an environment of its own, which borrows the packages installed here."""
+    folder = tmp_path_factory.mktemp("stable_pretraining")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    executable, [packages] = folder / "bin/python", folder.glob("lib/python*/site-packages")
+    pip = [executable, "-m", "pip", "install", "--quiet", "--no-deps", *STABLE_PRETRAINING]
     if subprocess.run(pip).returncode:
         pytest.skip("stable-pretraining cannot be installed here")
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    paths = {"PYTHONPATH": str(EXAMPLES.parent), "SPT_CACHE_DIR": str(tmp_path / "cache")}
-    command = [EXAMPLES / "stable_pretraining_simclr.py", "--lens", tmp_path / "run"]
-    out = python(*command, executable=own, env=paths)
+    paths = os.pathsep.join([str(ROOT), str(EXAMPLES)])
+    env = {"PYTHONPATH": paths, "SPT_CACHE_DIR": str(folder / "cache")}
+    return {"executable": executable, "env": env}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "margins"),
+    [("stable_pretraining_simclr.py", SCALE), ("stable_pretraining_mocov3.py", MARGINS)],
+)
+def test_with_stable_pretraining(python, with_stable_pretraining, tmp_path, name, margins):
+    out = python(EXAMPLES / name, "--lens", tmp_path / "run", **with_stable_pretraining)
     assert 0 < float(re.findall(r"loss ([\d.]+)", out)[-1]) < 10
-    check_what_the_lens_saw(tmp_path / "run", range(0, 14, 5))
+    check_what_the_lens_saw(tmp_path / "run", range(0, 14, 5), margins)
+
+
+WITHOUT_MARGINS = """
+import torch
+from stable_pretraining.methods import MoCov3
+from stable_pretraining_mocov3 import MoCov3WithMargins, encoder
+from solo_margins.losses import Margins
+
+torch.manual_seed(0)
+ours = MoCov3WithMargins(encoder(), projector_dims=(16, 16, 8), predictor_hidden_dim=16)
+ours.margins = Margins()
+ours.log = lambda *args, **kwargs: None  # there is no trainer
+views = [{"image": torch.rand(8, 3, 16, 16)} for _ in range(2)]
+theirs = MoCov3.forward(ours, views[0]["image"], views[1]["image"]).loss
+torch.testing.assert_close(ours.forward({"views": views}, "fit").loss, theirs)
+"""
+
+
+@pytest.mark.full
+def test_without_margins_it_is_stable_pretrainings_loss(python, with_stable_pretraining):
+    python("-c", WITHOUT_MARGINS, **with_stable_pretraining)
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A folder that examples/smallest_plugin is installed into."""
+    copy, folder = tmp_path / "source", tmp_path / "installed"
+    shutil.copytree(EXAMPLES / "smallest_plugin", copy)  # pip builds where the sources are
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", folder, copy], check=True)
+    return folder
+
+
+@pytest.mark.repository
+def test_the_smallest_plugin_trains_in_solo_learns_program(plugin, image_folder, python, tmp_path):
+    program = host_folder().parent / "main_pretrain.py"
+    if not program.exists():
+        pytest.skip("the installed solo-learn has no programs: set SOLO_LEARN_SRC")
+    settings = [
+        "data.dataset=custom",
+        f"data.train_path={image_folder / 'train'}",
+        f"data.val_path={image_folder / 'val'}",
+        "data.num_workers=0",
+        "method_kwargs.proj_hidden_dim=16",
+        "optimizer.batch_size=8",
+        "accelerator=cpu",
+        "max_epochs=1",
+        "+limit_train_batches=3",
+        "+log_every_n_steps=1",
+    ]
+    env = {"PYTHONPATH": str(plugin), "SOLO_MARGINS_DISABLE": "1"}
+    arguments = ["--config-name", "align_uniform.yaml", *settings]
+    python("-W", "ignore", program, *arguments, env=env)
+    [checkpoint] = tmp_path.glob("trained_models/align_uniform/*/*.ckpt")
+    content = torch.load(checkpoint, weights_only=False)
+    assert content["global_step"] == 3
+    assert content["state_dict"]["projector.0.weight"].shape == (16, 512)
+    [metrics] = tmp_path.glob("lightning_logs/*/metrics.csv")
+    with metrics.open(newline="") as lines:
+        logged = [row["train_align_uniform_loss_step"] for row in csv.DictReader(lines)]
+    assert len([loss for loss in logged if loss]) == 3
+
+
+def test_pages_show_files_as_they_are():
+    for page in PAGES:
+        for block in blocks(page):
+            if block.title:
+                file = re.fullmatch(r'title="(.+)"', block.title)[1]
+                assert block.text in (ROOT / file).read_text(), f"{page}: {file}"
 
 
 def test_margins_by_the_quality_of_images(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BATCH, WIDTH = 64, 16
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("processes", [1, 4])
 def test_a_loss_costs_every_process_what_the_formulas_say(processes):
     if processes == 1:
         counted = [costs_of_one_rank(0, BATCH, WIDTH)]
@@ -43,10 +43,9 @@ def encoder():
     )
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_activations(processes):
+def test_activations():
     """What an encoder saves for two views, whole and in parts that are checkpointed."""
-    network, images = encoder(), BATCH // processes
+    network, images = encoder(), BATCH
     views = torch.randn(2, images, 3, 8, 8)
     image_bytes = views[0, 0].nbytes
     one = costs.saved_bytes(network, views[0])
@@ -75,11 +74,8 @@ def test_activations(processes):
     [
         ("mocov3_margin", True),
         ("mocov3_margin", False),
-        ("byol_curv", False),
         ("simclr_margin", True),
         pytest.param("mocov2plus_margin", True, marks=pytest.mark.repository),
-        pytest.param("simsiam_curv", True, marks=pytest.mark.repository),
-        pytest.param("nnclr_margin", True, marks=pytest.mark.repository),
         pytest.param("nnbyol_curv", True, marks=pytest.mark.repository),
     ],
 )
@@ -97,10 +93,6 @@ def test_operations_of_a_real_step(config, method, symmetric):
     forward = costs.forward_flops(model.backbone, views[0][:1])
     expected = costs.step_flops(forward, 2, *costs.passes(method, symmetric))
     assert counter.get_total_flops() == pytest.approx(expected, rel=0.05)
-
-
-def test_gpu_hours_are_operations_over_a_rate():
-    assert costs.gpu_hours(312e12 * 3600, sustained=0.5) == 2.0
 
 
 def test_the_page_shows_what_the_script_prints():

@@ -33,6 +33,7 @@ NOT_RUN = {
     r"launcher=ray": "needs Ray, whose packages exclude joblib's",
     r" devices=\[0,1\]": "needs two GPUs",
     r" --device (gpu|cuda)": "needs a GPU",
+    r"--config-name align_uniform": "tests/test_examples.py installs the plugin",
     r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"reproduce(/hold_out\.py| tune| main) ": "tests/scripts/reproduce/test_protocol.py does",
 }
@@ -64,10 +65,11 @@ SHORTER = {
     ),
     "-m solo_margins.export": (),
     "-m solo_margins.lens": (),
-    "bash scripts/demo.sh": ("--epochs", "1"),
+    "bash scripts/demo.sh": ("--epochs", "1", "--seeds", "1"),
     "examples/plain_pytorch.py": ("--epochs", "1"),
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
+    "examples/lightly_mocov3.py": ("--epochs", "1", "--images", "256"),
     "examples/sentences.py": ("--epochs", "1", "--rows", "qt", "--seeds", "1"),
     "scripts/bench_data.py": (
         *("--batch", "4", "--batches", "4", "--turns", "1", "--size", "32", "--workers", "1"),

@@ -30,28 +30,6 @@ def test_every_row_is_tuned_over_six_settings_on_held_out_images():
             assert not set(entry.seeds) & set(protocol.SEEDS["tune"])
 
 
-def test_rows_of_the_main_grid_have_six_seeds_and_every_baseline_is_there():
-    assert {entry.seeds for entry in FINAL["main"].entries} == {(1, 2, 3, 4, 5, 6)}
-    for experiment in FINAL.values():
-        places = [(entry.row, entry.column) for entry in experiment.entries]
-        assert len(set(places)) == len(places)
-        for entry in experiment.entries:
-            assert entry.baseline is None or (entry.baseline, entry.column) in places
-
-
-def test_grids_share_their_runs():
-    """The baseline is pretrained once for all grids, and so are equal scales."""
-    cells = {
-        name: {entry.row: entry.cell for entry in experiment.entries}
-        for name, experiment in FINAL.items()
-    }
-    baseline = cells["main"]["MoCo v3"]
-    assert baseline == cells["optimizers"]["SGD, s = 1"] == cells["lengths"]["MoCo v3, 2,106 steps"]
-    assert baseline == cells["temperatures"]["MoCo v3, τ = 0.1"]
-    assert cells["main"]["MoCo v3 + pos. (s = 20)"] == cells["optimizers"]["SGD, s = 20"]
-    assert cells["main"]["MoCo v3 decoupled"] == cells["temperatures"]["MoCo v3 decoupled, τ = 0.1"]
-
-
 def test_every_cell_composes(composed):
     seen = set()
     held_out = (protocol.EXPERIMENTS[name] for name in protocol.HELD_OUT)
