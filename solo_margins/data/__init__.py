@@ -1,1 +1,1 @@
-"""Data that comes with the project, laid out as image folders."""
+"""Where images are, and how batches are made of them."""

@@ -56,7 +56,7 @@ def simclr_margin_loss_func(
             they are gathered with gradient.
         indexes: (views·N,) integer id of the sample (or class) that each row belongs to, or the
             number of views of distinct samples, view after view. The number needs no look at ids,
-            which on a GPU the loss does not take: it is faster there and exact at any angle.
+            which on a GPU the loss does not take: it is faster there, and exact near 0 and π.
         temperature: τ > 0, a number or a tensor of one number without gradient.
         margins: the margins; see :class:`Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from solo_margins.data import tensors
 from solo_margins.data.class_folders import UnreadableImage
 from solo_margins.data.folders import (
     ImageFiles,
     Indexed,
+    file_of,
     labelled_files,
     report,
     skipped_files,
@@ -116,6 +118,14 @@ def test_a_folder_of_damaged_images_is_not_skipped_through(images):
     dataset = ImageFiles(labelled_files(images / "train"), on_error="skip")
     with pytest.raises(UnreadableImage, match=r"None of 36 images in a row can be read"):
         dataset[3]
+
+
+def test_an_index_of_a_batch_names_its_file(images):
+    files = ImageFiles(labelled_files(images / "train"))
+    names = [file for file, _ in files.samples]
+    assert file_of(Indexed(Subset(files, [5, 9])), 1) == names[9]
+    assert file_of(Subset(tensors.load(files), [7]), 0) == names[7]
+    assert file_of(TensorDataset(torch.zeros(3)), 0) is None
 
 
 # torchvision's files

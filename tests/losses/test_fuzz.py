@@ -1,4 +1,4 @@
-"""Random calls of every loss; ``scripts/fuzz_losses.py`` makes many more of them."""
+"""Random calls of every loss."""
 
 from hypothesis import given, settings
 from loss_cases import cases, check

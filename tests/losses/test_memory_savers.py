@@ -5,7 +5,6 @@ import contextlib
 import pytest
 import torch
 from loss_calls import PUBLIC, Settings, assert_same, every_effect, vectors
-from older_torch import needs_float16_on_cpus
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -93,21 +92,6 @@ def test_without_gradient_nothing_is_saved(name):
             assert torch.equal(forward(weights), expected.detach())
         forward(weights.detach())
     assert count == []
-
-
-@needs_float16_on_cpus
-@every_loss
-def test_a_scaler_gives_the_gradient_back(name):
-    weights, forward = step(loss_of(name))
-    (expected,) = torch.autograd.grad(forward(weights), weights)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    optimizer = torch.optim.SGD([weights], lr=0.0)
-    scaler.scale(checkpointed(use_reentrant=False)(forward, weights)).backward()
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    scaler.update()
-    assert scaler.get_scale() == 2.0**12
-    assert_same([weights.grad], [expected])
 
 
 # What a loss saves.

@@ -1,7 +1,4 @@
-"""Random calls of the losses, and what must hold for each of them.
-
-Used by the suite with a few cases and by ``scripts/fuzz_losses.py`` with many.
-"""
+"""Random calls of the losses, and what must hold for each of them."""
 
 import math
 from dataclasses import dataclass, replace
