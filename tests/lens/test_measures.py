@@ -73,6 +73,14 @@ def test_angles_q_and_separation_follow_the_noise():
     assert close["loss_positive"] + close["loss_negative"] == pytest.approx(close["loss"])
 
 
+@pytest.mark.parametrize(("temperature", "share"), [(0.25, 0.0), (0.2, 1.0)])
+def test_rows_are_saturated_from_99_percent_on(temperature, share):
+    """At a right angle to the one negative q is 0.982 and 0.993."""
+    with capture() as seen:
+        mocov3_margin_loss_func(torch.eye(2), torch.eye(2), temperature)
+    assert measure(StepCapture(seen)).scalars["saturated_q"] == share
+
+
 def test_distances_are_those_of_the_regulariser():
     projections, _ = batch(rows=40)
     found = measure(StepCapture(projections=[projections]), band=(0.3, 0.6))

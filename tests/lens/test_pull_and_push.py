@@ -172,6 +172,7 @@ def test_labels_without_a_partner_count_for_nothing():
     found, loss = measured(simclr_margin_loss_func, z, ids, 0.4)
     for name in ("pull", "push", "loss", "q", "chance_loss"):
         assert len(found[name]) == 2
+    assert len(found["negative_angle"]) == 2 * 3
     torch.testing.assert_close(found["loss"].mean(), loss)
 
 
