@@ -118,7 +118,7 @@ def test_a_broken_file_that_was_named_is_refused(unfinished, stopped):
 
 def test_what_a_killed_process_was_writing_is_removed(unfinished):
     newest, _, again = unfinished
-    half = newest.with_name(newest.name.replace("ep1", "ep2")).with_suffix(".partial")
+    half = newest.with_name(newest.name.replace("ep1", "ep7")).with_suffix(".partial")
     half.write_bytes(b"half")
     somebody_elses = newest.with_name("another.partial")
     somebody_elses.touch()
