@@ -20,7 +20,7 @@ MARGINS = Margins(angular=0.1, subtractive=0.4)  # the paper's for CIFAR-10
 
 
 class MoCoV3(nn.Module):
-    """A student with a predictor and a teacher without one; lightly's heads say how v3 has them."""
+    """A student with a predictor and a teacher without one, with the heads of lightly for v3."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ def main() -> None:
         query0, query1 = model(x0), model(x1)
         key0, key1 = model.forward_momentum(x0), model.forward_momentum(x1)
         # Every view is once the query and once the key.
-        return mocov3_margin_loss_func(
-            query0, key1, TEMPERATURE, MARGINS
-        ) + mocov3_margin_loss_func(query1, key0, TEMPERATURE, MARGINS)
+        first = mocov3_margin_loss_func(query0, key1, TEMPERATURE, MARGINS)
+        second = mocov3_margin_loss_func(query1, key0, TEMPERATURE, MARGINS)
+        return first + second
 
     train(model, loss_of, str(__doc__))
 

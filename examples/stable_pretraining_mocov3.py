@@ -29,13 +29,12 @@ class MoCov3WithMargins(MoCov3):
         """Return the parent's output of a batch, with our loss."""
         output = super().forward(*(view["image"] for view in batch["views"]))
         # Predictions and targets of both views, one after the other.
-        (query1, query2), (key1, key2) = output.prediction.chunk(2), output.target.chunk(2)
-        losses = (
-            mocov3_margin_loss_func(query, key, self.temperature, self.margins)
-            for query, key in ((query1, key2), (query2, key1))
-        )
-        # Ours is 2τ times the cross-entropy, as in MoCo v3's paper; stable-pretraining has none.
-        output.loss = sum(losses) / (4 * self.temperature)
+        query1, query2 = output.prediction.chunk(2)
+        key1, key2 = output.target.chunk(2)
+        first = mocov3_margin_loss_func(query1, key2, self.temperature, self.margins)
+        second = mocov3_margin_loss_func(query2, key1, self.temperature, self.margins)
+        # Ours is 2τ times the cross-entropy, as in MoCo v3's paper; stable-pretraining's has no 2τ.
+        output.loss = (first + second) / (4 * self.temperature)
         self.log(f"{stage}/loss", output.loss, on_epoch=True)
         return output
 
