@@ -96,6 +96,11 @@ def checked_probe(cfg: DictConfig) -> DictConfig:
     refuse_unknown_keys(cfg, is_probe=True)
     read(cfg, "lens", LensSettings)
     require(cfg, "pretrained_feature_extractor")
+    if setting(cfg, "labels") is not None and not setting(cfg, "finetune", False):
+        raise ValueError(
+            f"labels={cfg.labels} has no effect without finetune=true: use --config-name "
+            "finetune.yaml, or data.fraction for a probe on some of the images."
+        )
     # A folder becomes its checkpoint, lest auto-resume goes on with the probe of an older one.
     checkpoint = find_checkpoint(cfg.pretrained_feature_extractor)
     cfg.pretrained_feature_extractor = str(checkpoint)

@@ -195,3 +195,6 @@ def test_other_shares_of_labels_have_no_recipe(digits_checkpoint, configured):
     named = f"pretrained_feature_extractor={digits_checkpoint}"
     with pytest.raises(InterpolationResolutionError, match=r"labels must be 1 or 10"):
         training.linear(configured("finetune.yaml", named, "labels=5"))
+    # Of a frozen network all labels are used.
+    with pytest.raises(ValueError, match="finetune=true"):
+        training.linear(configured("linear.yaml", named, "+labels=10"))
