@@ -26,7 +26,12 @@ class Watch(pl.Callback):
 
     def on_train_epoch_start(self, trainer, pl_module):
         if hasattr(pl_module, "local_memory_index"):
-            memory = (pl_module.local_memory_index, pl_module.local_memory_embeddings)
+            memory = (
+                pl_module.local_memory_index,
+                pl_module.local_memory_embeddings,
+                # Those of the epoch before.
+                getattr(pl_module, "assignments", torch.zeros(0)),
+            )
             self.memories.append([part.clone() for part in memory])
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
@@ -283,7 +288,8 @@ def test_whitening_in_half_precision_is_that_of_full_precision(config, device, i
 
 @pytest.mark.repository
 def test_deepcluster_is_resumed_with_its_memory(config, loaders, trainer, tmp_path, caplog):
-    name, settings = "deepclusterv2_margin", needs("deepclusterv2_margin")
+    name = "deepclusterv2_margin"
+    settings = [*needs(name), "max_epochs=3"]
 
     def train(batches, checkpoint=None):
         cfg = config(name, *settings)
@@ -292,14 +298,14 @@ def test_deepcluster_is_resumed_with_its_memory(config, loaders, trainer, tmp_pa
         run.fit(METHODS[name](cfg), loaders(cfg)[0], ckpt_path=checkpoint)
         return watch.memories
 
-    _, whole = train(1.0)
-    [resumed] = train(1.0, tmp_path / "0.ckpt")
+    *_, whole = train(1.0)
+    [resumed] = train(1.0, tmp_path / "1.ckpt")
     assert len(set(resumed[0].tolist())) > 8
     for part, expected in zip(resumed, whole, strict=True):
         assert torch.equal(part, expected)
 
     # Of other images there is no memory.
-    state = torch.load(tmp_path / "0.ckpt", weights_only=True)
+    state = torch.load(tmp_path / "1.ckpt", weights_only=True)
     memory = state["deepcluster_memory"]
     memory["local_memory_index"] = memory["local_memory_index"][:, :8]
     torch.save(state, tmp_path / "fewer.ckpt")
