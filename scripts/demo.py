@@ -1,6 +1,6 @@
 """Pretrain on the digits with and without margins, three seeds each, and show what came out.
 
-The study of docs/reproduction.md finds no variant of MoCo v3 that gains a point in training this
+The study of docs/results.md finds no variant of MoCo v3 that gains a point in training this
 short: the one with margins is here because the report shows its gradient scalings at work.
 
 Every step is a command that a user would type; it is printed before it runs.
