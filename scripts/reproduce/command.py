@@ -92,7 +92,7 @@ def main() -> None:
 def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: Study) -> list[str]:
     """Run what is missing and return the cells that have failed."""
     if set(chosen) & STUDIES.keys() and arguments.preset != "mini":
-        sys.exit("Error: the study of docs/results/study/protocol.md has the preset mini: add --preset mini.")
+        sys.exit("Error: the study has the preset mini: add --preset mini.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
     for names, module in ((tested, protocol), (set(law.TESTED), law)):
         if set(chosen) & names and not module.is_committed():

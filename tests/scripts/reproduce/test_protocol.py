@@ -1,4 +1,4 @@
-"""The study of docs/results/study/protocol.md: what is tuned, what is fixed, and what is measured besides."""
+"""The study (docs/results/study): what is tuned, what is fixed, and what is measured besides."""
 
 import subprocess
 import sys
