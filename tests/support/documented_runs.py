@@ -75,6 +75,8 @@ SHORTER = {
     "examples/plain_pytorch.py": ("--epochs", "1"),
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
+    "examples/lightly_mocov3.py": ("--epochs", "1", "--images", "256"),
+    "examples/quality_adaptive_margin.py": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
     "examples/sentences.py": ("--epochs", "1", "--rows", "qt", "--seeds", "1"),
     "scripts/api_page.py": ("--check",),
     "scripts/bench_data.py": (
