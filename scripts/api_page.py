@@ -131,6 +131,8 @@ def first_sentence(definition: Definition) -> str:
     """Return the first sentence of a docstring, without the markup of Sphinx."""
     paragraph = (ast.get_docstring(definition) or "").partition("\n\n")[0]
     sentence = re.split(r"(?<=\.)\s(?=[A-Z])", " ".join(paragraph.split()))[0]
+    # Numbers of references are those of a module's docstring.
+    sentence = re.sub(r" of \[\d\]| \(\[\d\]\)", "", sentence)
     sentence = re.sub(r":math:`([^`]+)`", r"$\1$", sentence)
     sentence = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", sentence)
     return sentence.replace("``", "`")
