@@ -12,7 +12,9 @@ PAGES = sorted(
 )
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*).*\n(?P<text>(?:.*\n)*?) *```$", re.M)
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[\w+-]*)(?P<title>.*)\n(?P<text>(?:.*\n)*?) *```$", re.M
+)
 _INLINE = re.compile(r"`([^`]+)`")
 _STARTS = re.compile(r"(?:python3?|bash|sh|pip|mkdocs|pre-commit|torchrun|git|cd) \S")
 _SCRIPT = re.compile(r"(scripts|examples)/\w+\.py \S")
@@ -60,12 +62,13 @@ class Command:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code of a page."""
+    """A block of code of a page; one with a title is a part of that file."""
 
     page: Path
     line: int
     language: str
     text: str
+    title: str = ""
 
 
 def blocks(page):
@@ -75,7 +78,7 @@ def blocks(page):
         lines = found["text"].splitlines(keepends=True)
         unindented = "".join(line.removeprefix(found["indent"]) for line in lines)
         line = text.count("\n", 0, found.start()) + 2
-        yield Block(page, line, found["language"], unindented)
+        yield Block(page, line, found["language"], unindented, found["title"].strip())
 
 
 def prose(page):
