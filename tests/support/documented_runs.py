@@ -63,9 +63,7 @@ SHORTER = {
         *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
     ),
     "-m solo_margins.evaluation.knn": ("data.num_workers=0",),
-    "-m solo_margins.probe": (
-        *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
-    ),
+    "-m solo_margins.probe": (*("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),),
     "-m solo_margins.knn": ("data.num_workers=0",),
     "-m solo_margins.evaluation.transfer": (
         *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
