@@ -37,6 +37,7 @@ NOT_RUN = {
     r"--config-name align_uniform": "tests/test_examples.py installs the plugin",
     r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"reproduce(/hold_out\.py| tune| main) ": "tests/scripts/reproduce/test_protocol.py does",
+    r"reproduce law_rates ": "wants held-out images that scripts/reproduce/hold_out.py makes",
 }
 """Commands that are not executed, and why. Their settings are composed all the same."""
 
@@ -229,6 +230,8 @@ class Workshop:
             return f"{key}={parts[key] if data == 'folder' else folder}"
         if named := re.fullmatch(r"(cifar100?)=(/data/\w+|<folder>)", word):
             return f"{named[1]}={self.images(named[1])}"
+        if named := re.fullmatch(r"(cifar100?)\.train_path=<folder>", word):
+            return f"{named[1]}.train_path={self.images(named[1])}"
         return word.replace("<folder>", str(self.images("cifar10") / "train"))
 
     def images(self, name):
