@@ -60,15 +60,8 @@ SHORTER = {
     "main_linear.py": _FEW_STEPS_ON_CPUS,
     "-m solo_margins.pretrain": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
     "-m solo_margins.linear": _FEW_STEPS_ON_CPUS,
-    "-m solo_margins.evaluation.probe": (
-        *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
-    ),
-    "-m solo_margins.evaluation.knn": ("data.num_workers=0",),
-    "-m solo_margins.probe": (*("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),),
+    "-m solo_margins.probe": ("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
     "-m solo_margins.knn": ("data.num_workers=0",),
-    "-m solo_margins.evaluation.transfer": (
-        *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
-    ),
     "-m solo_margins.export": (),
     "-m solo_margins.lens": (),
     "bash scripts/demo.sh": ("--epochs", "1"),
@@ -78,6 +71,9 @@ SHORTER = {
     "examples/lightly_mocov3.py": ("--epochs", "1", "--images", "256"),
     "examples/quality_adaptive_margin.py": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
     "examples/sentences.py": ("--epochs", "1", "--rows", "qt", "--seeds", "1"),
+    "-m solo_margins.evaluation.transfer": (
+        *("max_epochs=1", "optimizer.batch_size=8", "data.num_workers=0"),
+    ),
     "scripts/api_page.py": ("--check",),
     "scripts/bench_data.py": (
         *("--batch", "4", "--batches", "4", "--turns", "1", "--size", "32", "--workers", "1"),
