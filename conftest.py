@@ -71,7 +71,7 @@ def pytest_addoption(parser):
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="where losses, methods and views are tested (docs/gpu.md)",
+        help="where losses, methods and views are tested (docs/development/gpu.md)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Write the table of all recipes, with the papers' accuracies beside them, into docs/recipes.md.
+"""Write the tables of all recipes, with the papers' accuracies beside them, into docs/recipes.md.
 
 python scripts/recipe_table.py           # write it
 python scripts/recipe_table.py --check   # fail if it is not up to date
@@ -6,7 +6,6 @@ python scripts/recipe_table.py --check   # fail if it is not up to date
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ SYMBOLS = {
     "upper": "δ⁻",
     "kind": "negatives",
     "tau_plus": "τ⁺",
-    "beta": "β",
+    "beta": "b",
 }
 
 
@@ -49,24 +48,46 @@ def described(values: dict[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def rows() -> Iterator[tuple[str, ...]]:
-    """Yield method, data, variant, values, whose they are, and the paper's accuracy."""
-    seen = set()
-    for method in WITH_VALUES_OF_THEIR_OWN:
-        for data, by_variant in RECIPES[method].items():
-            for variant, values in by_variant.items():
-                from_paper = is_from_paper(method, data, variant)
-                text = described(values) or "off"
-                accuracy = LINEAR_PROBING.get((method, data, variant))
-                reported = f"{accuracy.mean:.3f} ± {accuracy.std:.3f}" if accuracy else ""
-                source = "paper" if from_paper else "ours"
-                if is_same_for_all_data(method, variant):
-                    data, reported = "any", ""
-                place = data if data == "any" else f"`{data}`"
-                row = (f"`{method}`", place, f"`{variant}`", text, source, reported)
-                if row not in seen:
-                    seen.add(row)
-                    yield row
+def matrix(method: str) -> list[str]:
+    """Return a table of the variants that differ between data sets, a line for each of these."""
+    variants = [
+        variant
+        for variant in RECIPES[method]["cifar10"]
+        if not is_same_for_all_data(method, variant)
+    ]
+    lines = [
+        f"| `{method}` | " + " | ".join(f"`{variant}`" for variant in variants) + " |",
+        "|---" * (1 + len(variants)) + "|",
+    ]
+    for data, by_variant in RECIPES[method].items():
+        cells = [
+            cell(method, data, variant) if variant in by_variant else "" for variant in variants
+        ]
+        lines.append(f"| `data={data}` | " + " | ".join(cells) + " |")
+    return lines
+
+
+def cell(method: str, data: str, variant: str) -> str:
+    """Return the values of a recipe, in italics where they are ours, and the paper's accuracy."""
+    text = described(RECIPES[method][data][variant]) or "off"
+    if not is_from_paper(method, data, variant):
+        return f"*{text}*"
+    accuracy = LINEAR_PROBING.get((method, data, variant))
+    return f"{text}: {accuracy.mean:.2f} ± {accuracy.std:.2f}" if accuracy else text
+
+
+def common_values() -> list[str]:
+    """Return a table of the variants that have the same values on every data set."""
+    lines = ["| `variant=` | values on all data | methods |", "|---|---|---|"]
+    methods_by_values: dict[tuple[str, str], list[str]] = {}
+    for method in RECIPES:
+        for variant, values in RECIPES[method]["cifar10"].items():
+            if is_same_for_all_data(method, variant) and variant not in ("margins", "curv"):
+                key = (variant, described(values))
+                methods_by_values.setdefault(key, []).append(f"`{method}`")
+    for (variant, text), methods in methods_by_values.items():
+        lines.append(f"| `{variant}` | {text} | {', '.join(methods)} |")
+    return lines
 
 
 def is_same_for_all_data(method: str, variant: str) -> bool:
@@ -78,11 +99,9 @@ def is_same_for_all_data(method: str, variant: str) -> bool:
 
 
 def table() -> str:
-    """Return the table in Markdown; methods that borrow their values are named below it."""
-    head = ("`--config-name`", "`data=`", "`variant=`", "values", "whose", "paper, linear probe, %")
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|---|---:|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows()]
-    return "\n".join(lines)
+    """Return the tables in Markdown; methods that borrow their values are named below them."""
+    tables = [matrix(method) for method in WITH_VALUES_OF_THEIR_OWN] + [common_values()]
+    return "\n\n".join("\n".join(lines) for lines in tables)
 
 
 def main() -> None:

@@ -98,7 +98,6 @@ OF_ONE_EXAMPLE = {"stable-pretraining"}
         ("examples/*.py", ["train", "bench"]),
         ("scripts/*.py", ["train", "bench", "notebook", "dev"]),
         ("scripts/reproduce/*.py", ["train", "lens", "dev"]),
-        ("scripts/site/*.py", ["docs"]),
         ("tests/**/*.py", ["train", "lens", "bench", "notebook", "dev"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "none",

@@ -114,7 +114,7 @@ def _write_optimum(study: Study, base: Path) -> None:
 def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: Study) -> list[str]:
     """Run what is missing and return the cells that have failed."""
     if set(chosen) & STUDIES.keys() and arguments.preset != "mini":
-        sys.exit("Error: the study of docs/protocol.md has the preset mini: add --preset mini.")
+        sys.exit("Error: the study has the preset mini: add --preset mini.")
     if set(chosen) & law_paper.EXPERIMENTS.keys() and arguments.preset != "paper":
         sys.exit("Error: law and law_tuning have the paper's size: leave out --preset.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
@@ -122,7 +122,7 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
         if set(chosen) & names and not module.is_committed():
             sys.exit(
                 f"Error: {module.CHOSEN} is not committed as it is: settings are fixed before test "
-                "images are used (docs/protocol.md)."
+                "images are used (docs/results/study/protocol.md)."
             )
     # A cell is probed on all that is wanted while its checkpoint is there; grids keep their order.
     targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)

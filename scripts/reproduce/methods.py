@@ -1,4 +1,4 @@
-"""What only the study of docs/protocol.md needs: a method, and a record of the weights."""
+"""What only the study needs (docs/results/study): a method, and a record of the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The grids of docs/protocol.md: settings are tuned on held-out images, then fixed and tested."""
+"""The grids of docs/results/study/protocol.md.
+
+Settings are tuned on held-out images, then fixed and tested.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ SOLO_LEARN = os.environ.get("SOLO_LEARN_SRC")
 NOT_RUN = {
     r"^(\S+=\S+ )?bash scripts/test\.sh": "runs this suite",
     r"^apt ": "changes the machine",
+    r"^git clone ": "needs the network",
+    r"^export ": "sets a variable of the shell",
     r"^pip ": "changes the environment; tests/test_packaging.py installs the package",
-    r"^python pretrain\.py": "tests/test_packaging.py runs the program that the page shows",
     r"^python -c ": "asks Python or torch what there is",
     r"^python -m build$": "tests/test_packaging.py builds the distributions",
     r"^python3\.10 -m venv |lowest/bin/": "sets another environment up",
@@ -36,6 +37,7 @@ NOT_RUN = {
     r"--config-name align_uniform": "tests/test_examples.py installs the plugin",
     r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"reproduce(/hold_out\.py| tune| main) ": "tests/scripts/reproduce/test_protocol.py does",
+    r"reproduce law_rates ": "wants held-out images that scripts/reproduce/hold_out.py makes",
 }
 """Commands that are not executed, and why. Their settings are composed all the same."""
 
@@ -70,7 +72,9 @@ SHORTER = {
     "examples/lightly_simclr.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_moco.py": ("--epochs", "1", "--images", "256"),
     "examples/lightly_mocov3.py": ("--epochs", "1", "--images", "256"),
+    "examples/quality_adaptive_margin.py": (*_FEW_STEPS_ON_CPUS, "scheduler.warmup_epochs=0"),
     "examples/sentences.py": ("--epochs", "1", "--rows", "qt", "--seeds", "1"),
+    "scripts/api_page.py": ("--check",),
     "scripts/bench_data.py": (
         *("--batch", "4", "--batches", "4", "--turns", "1", "--size", "32", "--workers", "1"),
     ),
@@ -225,6 +229,8 @@ class Workshop:
             return f"{named[1]}.train_path={self.images(name)}"
         if named := re.fullmatch(r"(cifar100?)=(/data/\w+|<folder>)", word):
             return f"{named[1]}={self.images(named[1])}"
+        if named := re.fullmatch(r"(cifar100?)\.train_path=<folder>", word):
+            return f"{named[1]}.train_path={self.images(named[1])}"
         return word.replace("<folder>", str(self.images("cifar10") / "train"))
 
     def images(self, name):

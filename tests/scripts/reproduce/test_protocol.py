@@ -1,4 +1,4 @@
-"""The study of docs/protocol.md: what is tuned, what is fixed, and what is measured besides."""
+"""The study (docs/results/study): what is tuned, what is fixed, and what is measured besides."""
 
 import subprocess
 import sys
@@ -77,7 +77,7 @@ def test_tests_wait_for_committed_settings(tmp_path, monkeypatch):
 
 
 def test_the_page_has_the_numbers_of_runs_of_the_grids():
-    text = (ROOT / "docs" / "protocol.md").read_text()
+    text = (ROOT / "docs" / "results" / "study" / "protocol.md").read_text()
     for line in protocol.budget()[1:]:
         assert f"| {' | '.join(line)} |" in text
 
