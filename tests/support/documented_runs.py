@@ -229,8 +229,6 @@ class Workshop:
             return f"{named[1]}.train_path={self.images(name)}"
         if named := re.fullmatch(r"(cifar100?)=(/data/\w+|<folder>)", word):
             return f"{named[1]}={self.images(named[1])}"
-        if named := re.fullmatch(r"(cifar100?)\.train_path=<folder>", word):
-            return f"{named[1]}.train_path={self.images(named[1])}"
         return word.replace("<folder>", str(self.images("cifar10") / "train"))
 
     def images(self, name):
