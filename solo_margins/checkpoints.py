@@ -72,7 +72,7 @@ def read_settings(checkpoint: str | Path) -> DictConfig | None:
 def write_settings(file: Path, settings: Any) -> None:
     """Write the configuration of a run as strict JSON, which has no infinity: that is ``".inf"``.
 
-    :func:`read_settings` returns it as it was.
+    `read_settings` returns it as it was.
     """
     text = json.dumps(
         _with_words(settings), allow_nan=False, default=lambda _: "<not serializable>"
@@ -95,7 +95,7 @@ def _with_words(value: Any) -> Any:
 
 
 def _with_numbers(value: Any) -> Any:
-    """Return settings with numbers for the words that :func:`write_settings` wrote."""
+    """Return settings with numbers for the words that `write_settings` wrote."""
     if isinstance(value, dict):
         return {key: _with_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -104,7 +104,7 @@ def _with_numbers(value: Any) -> Any:
 
 
 def settings_in(checkpoint: Path, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the :func:`solo_margins.same_run.compared_settings` of the run of a checkpoint.
+    """Return the `solo_margins.same_run.compared_settings` of the run of a checkpoint.
 
     None where neither the checkpoint nor an ``args.json`` beside it says so.
 

@@ -1,7 +1,7 @@
 """How a program runs and ends: one sentence and an exit code instead of a stack trace.
 
 A function that finds a setting or a file wrong raises ``ValueError`` with one sentence.
-:func:`run_cli` is the only place that catches it.
+`run_cli` is the only place that catches it.
 """
 
 import logging

@@ -41,7 +41,7 @@ def read(cfg: Any, place: str, kind: type[Settings]) -> Settings:
     Raises:
         ValueError: a setting is unknown or leaves its range; the message names it.
 
-    Example:
+    Examples:
         >>> from solo_margins.losses import Margins
         >>> cfg = OmegaConf.create({"margins": {"positive_scale": 20, "curvature": ".inf"}})
         >>> read(cfg, "margins", Margins).curvature
@@ -62,7 +62,7 @@ def plain(cfg: Any, place: str) -> Any:
 
 
 def built(place: str, given: Any, kind: type[Settings]) -> Settings:
-    """Return settings as a dataclass, as :func:`read` does."""
+    """Return settings as a dataclass, as `read` does."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     values = {}
     for name, value in known_settings(place, given, known).items():
@@ -93,7 +93,7 @@ def known_settings(place: str, given: Any, names: Collection[str]) -> Mapping[st
 def unknown_setting(place: str, name: Any, names: Collection[str]) -> str:
     """Return the sentence that refuses a name, with the nearest name that there is.
 
-    Example:
+    Examples:
         >>> unknown_setting("optimizer", "lrr", ["name", "lr"])
         "optimizer has no setting 'lrr'; did you mean lr? Its settings are name, lr"
         >>> unknown_setting("optimizer", "colour", ["name", "lr"])

@@ -29,9 +29,11 @@ def warmup_cosine_lr(
 ) -> float:
     r"""Return the learning rate at ``step``.
 
-    .. math:: \eta(t) = \begin{cases}
-        s + (b - s) \min(1, t / (W - 1)) & t < W \\
-        m + (b - m) (1 + \cos(\pi (t - W) / (T - W))) / 2 & t \ge W \end{cases}
+    $$
+    \eta(t) = \begin{cases}
+    s + (b - s) \min(1, t / (W - 1)) & t < W \\
+    m + (b - m) (1 + \cos(\pi (t - W) / (T - W))) / 2 & t \ge W \end{cases}
+    $$
 
     The rate after a warm-up of one step is the base rate, and without a warm-up the cosine starts
     from the base rate of each parameter group at once.
@@ -139,7 +141,7 @@ def settings_of_optimizer(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any
 
     Composed configurations are merged: a variant that trains with Adam has the data set's momentum.
 
-    Example:
+    Examples:
         >>> settings_of_optimizer("adam", {"momentum": 0.9, "betas": (0.9, 0.99), "eps": None})
         {'betas': (0.9, 0.99)}
     """

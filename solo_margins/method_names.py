@@ -26,7 +26,7 @@ ALIASES = {
 def canonical_name(method: str) -> str:
     """Return the name that a method is recorded under.
 
-    Example:
+    Examples:
         >>> canonical_name("byol_margin"), canonical_name("mocov3_margin")
         ('byol_curv', 'mocov3_margin')
     """

@@ -109,7 +109,7 @@ def _number_of(devices: Any) -> int:
 def patch_size(image_size: int) -> int:
     """Return the largest power of 2 that cuts an image into at least 8 patches a side.
 
-    Example:
+    Examples:
         >>> [patch_size(size) for size in (224, 96, 64, 32, 16)]
         [16, 8, 8, 4, 2]
     """

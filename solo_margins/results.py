@@ -63,7 +63,7 @@ class Record:
 
     @property
     def id(self) -> str:
-        """The id of the run, see :func:`solo_margins.same_run.run_id`."""
+        """The id of the run, see `solo_margins.same_run.run_id`."""
         return run_id(self.kind, self.host, self.settings)
 
     @property
@@ -139,7 +139,7 @@ def check_appendable(path: str | Path) -> None:
 def append(path: str | Path, record: Record) -> None:
     """Add a line to a results file; a missing folder or file is created.
 
-    Other processes may append at the same time, see :func:`solo_margins.files.append_line`.
+    Other processes may append at the same time, see `solo_margins.files.append_line`.
     """
     append_line(Path(path), record.to_json(), sync=True)
 
@@ -161,7 +161,7 @@ def read(path: str | Path) -> list[Record]:
 def latest(records: Iterable[Record]) -> dict[str, Record]:
     """Return the last record of every id: of two equal runs the later one counts.
 
-    Example:
+    Examples:
         >>> runs = [Record("linear", {"seed": 1}, "main", {"val_acc1": x}) for x in (90.0, 91.0)]
         >>> [run.figures for run in latest(runs).values()]
         [{'val_acc1': 91.0}]

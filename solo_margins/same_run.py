@@ -87,13 +87,13 @@ NAMED_CHANGES = 6
 def defining_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that define a run, each in one spelling.
 
-    Absent and null settings are the same, and so are 1 and 1.0. Left out are :data:`IGNORED_KEYS`,
-    :data:`IGNORED_VALUES`, and the folders of data with a name.
+    Absent and null settings are the same, and so are 1 and 1.0. Left out are `IGNORED_KEYS`,
+    `IGNORED_VALUES`, and the folders of data with a name.
 
     Args:
         configuration: a resolved configuration as plain dictionaries and lists.
 
-    Example:
+    Examples:
         >>> defining_settings({"seed": 1.0, "devices": [0, 1], "wandb": {"enabled": True},
         ...     "data": {"name": "cifar10", "train_path": "/x"}, "gradient_clip_val": None})
         {'seed': 1, 'devices': 2, 'data': {'name': 'cifar10'}}
@@ -144,11 +144,11 @@ def changed_settings(before: Any, now: Any, key: str = "") -> dict[str, tuple[An
     """Return the settings that differ, by their full names, each with its value before and now.
 
     Args:
-        before: settings, as :func:`defining_settings` returns them.
+        before: settings, as `defining_settings` returns them.
         now: other settings.
         key: the full name of both, where they are a part of a configuration.
 
-    Example:
+    Examples:
         >>> changed_settings({"seed": 1, "optimizer": {"lr": 0.1}}, {"optimizer": {"lr": 0.2}})
         {'optimizer.lr': (0.1, 0.2), 'seed': (1, None)}
     """
@@ -168,13 +168,13 @@ def changed_settings(before: Any, now: Any, key: str = "") -> dict[str, tuple[An
 
 
 def refuse_changes(checkpoint: object, changes: Mapping[str, tuple[Any, Any]]) -> None:
-    """Raise :class:`OtherRun` if a checkpoint was trained with other settings.
+    """Raise `OtherRun` if a checkpoint was trained with other settings.
 
     Longer training is allowed.
 
     Args:
         checkpoint: how the error names it.
-        changes: what :func:`changed_settings` returns for the checkpoint and the run.
+        changes: what `changed_settings` returns for the checkpoint and the run.
     """
     refused = [key for key, values in changes.items() if not _is_longer(key, *values)]
     if not refused:
@@ -203,7 +203,7 @@ def continuation(
         now: those of the run that goes on from it.
         step: of the checkpoint.
 
-    Example:
+    Examples:
         >>> continuation({"max_epochs": 1, "seed": 5}, {"max_epochs": 2, "seed": 5}, step=11)
         {'step': 11, 'settings': {'max_epochs': 1}}
     """
@@ -220,7 +220,7 @@ def continuation(
 
 
 def changes_of_run(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return :func:`changed_settings` of two runs, whatever each of them was continued from."""
+    """Return `changed_settings` of two runs, whatever each of them was continued from."""
     own, other = (
         {key: value for key, value in settings.items() if key != CONTINUED_FROM}
         for settings in (before, now)
@@ -273,7 +273,7 @@ def run_id(kind: str, host: str, settings: Mapping[str, Any]) -> str:
     Args:
         kind: ``"pretrain"``, ``"linear"``, …
         host: the version of solo-learn; methods of the same name differ between versions.
-        settings: what :func:`defining_settings` returns.
+        settings: what `defining_settings` returns.
     """
     described = json.dumps([kind, host, settings], sort_keys=True, default=str)
     return hashlib.sha256(described.encode()).hexdigest()[:16]

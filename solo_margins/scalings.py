@@ -1,9 +1,9 @@
 """Scalings of one's own by configuration: ``method_kwargs.margins.scaling``.
 
-A scaling is a function ``weight(angle, q) -> Tensor``, see :class:`solo_margins.losses.Margins`. A
+A scaling is a function ``weight(angle, q) -> Tensor``, see `solo_margins.losses.Margins`. A
 configuration names it in one of two ways:
 
-- by the name that :func:`scaling` gave it; the module that does so has to be imported before the
+- by the name that `scaling` gave it; the module that does so has to be imported before the
   run starts, so that this is for scripts that call ``pretrain(cfg)``:
 
       @scaling("focal")

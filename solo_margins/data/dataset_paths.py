@@ -1,7 +1,7 @@
 """Where the images of a configuration are: torchvision's files or image folders, by ``data.name``.
 
 A configuration of ours says by ``data.name`` which images it means; solo-learn wants to know how
-they are stored. :func:`resolve` looks at what ``data.train_path`` holds and writes ``data.dataset``
+they are stored. `resolve` looks at what ``data.train_path`` holds and writes ``data.dataset``
 and the paths accordingly.
 """
 

@@ -34,7 +34,7 @@ class TensorImages(Dataset[Any]):
     """Decoded images with their labels, mapped from a folder of the cache.
 
     Args:
-        folder: what :func:`decode` has written.
+        folder: what `decode` has written.
         dataset: the images that it was written from.
     """
 

@@ -112,7 +112,7 @@ def extract_features(
 
     Args:
         backbone: maps a batch of images (N, 3, H, W) to features (N, D).
-        loader: batches of views (N, passes, 3, H, W) with labels (N,), see :func:`view_loader`.
+        loader: batches of views (N, passes, 3, H, W) with labels (N,), see `view_loader`.
         device: where the backbone runs.
         channels_last: use the memory layout in which convolutions are usually fastest, unless the
             backbone crashes in it.

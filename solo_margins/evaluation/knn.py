@@ -74,7 +74,7 @@ def recall_at_1(features: Features, distance: str = "cosine") -> float:
         features: such as those of the validation images.
         distance: ``"cosine"`` or ``"euclidean"``.
 
-    Example:
+    Examples:
         >>> values = torch.tensor([[[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]])
         >>> round(recall_at_1(Features(values, torch.tensor([0, 0, 1]))), 1)
         66.7
@@ -101,7 +101,7 @@ def neighbour_figures(task: Task, **vote: Any) -> dict[str, float]:
 
     Args:
         task: its features are extracted once.
-        vote: ``k``, ``temperature`` and ``distance`` of :func:`knn_accuracy`.
+        vote: ``k``, ``temperature`` and ``distance`` of `knn_accuracy`.
     """
     figures = knn_accuracy(task.centre_features, task.validation_features, **vote)
     recall = recall_at_1(task.validation_features, vote.get("distance", "cosine"))

@@ -73,7 +73,7 @@ def transfer(arguments: Sequence[str], progress: bool = True) -> dict[str, dict[
 def arguments_by_data(arguments: Sequence[str]) -> dict[str, list[str]]:
     """Return the arguments of the fast probe for each data set that ``data=[…]`` names.
 
-    Example:
+    Examples:
         >>> arguments_by_data(["data=[digits,pets]", "pets.train_path=/pets", "passes=1"])
         {'digits': ['data=digits', 'passes=1'], 'pets': ['data=folder', \
 'data.train_path=/pets', 'passes=1']}

@@ -49,7 +49,7 @@ class Lens(Callback):
     """Measures every k steps what the losses compare, logs it and warns of problems.
 
     It observes whatever calls our losses: give it to a Lightning trainer,
-    ``Trainer(callbacks=[Lens(every=50)])``, or put each step of a loop into :meth:`recording`. In
+    ``Trainer(callbacks=[Lens(every=50)])``, or put each step of a loop into `recording`. In
     several processes only the first rank measures: its own rows, against the keys of all ranks.
 
     Args:

@@ -32,7 +32,7 @@ class StepCapture:
 def capture(module: Any, backbone: Any = None, projector: Any = None) -> Iterator[StepCapture]:
     """Capture what a method compares while the block runs, which should be one training step.
 
-    Our losses report what they compare; see :func:`solo_margins.losses.capture.capture`. Those of
+    Our losses report what they compare; see `solo_margins.losses.capture.capture`. Those of
     others are not seen. Features and projections are taken by PyTorch's forward hooks, which are
     removed at the end of the block.
 

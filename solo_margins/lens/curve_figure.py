@@ -80,7 +80,7 @@ def parse(arguments: Sequence[str]) -> CurveSettings:
     Raises:
         ValueError: an argument is unknown or out of its range.
 
-    Example:
+    Examples:
         >>> parse(["margins.curvature=.inf", "q=0.25"]).q
         0.25
         >>> parse(["margins.angular=4"])

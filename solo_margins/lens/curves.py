@@ -1,6 +1,6 @@
 """The effect of margins as functions of angle and probability.
 
-Every curve calls the same methods of :class:`Margins` as the losses do.
+Every curve calls the same methods of `Margins` as the losses do.
 
     >>> margins = Margins(positive_scale=2.0, curvature=1.0)
     >>> margins.angle_weight(ANGLES[::90]).tolist()
@@ -32,7 +32,7 @@ SYMBOLS = {
 def described(margins: Margins) -> str:
     """Return the margins that are on, in the paper's symbols.
 
-    Example:
+    Examples:
         >>> described(Margins(angular=0.5, curvature=1.5, curve="root"))
         'm₁ = 0.5, c = 1.5, curve = root'
     """
@@ -64,12 +64,12 @@ def logits(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> tuple[Tensor
 
 
 def row_terms(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> RowTerms:
-    """Return loss and gradients by the logits of rows; see :func:`logits`."""
+    """Return loss and gradients by the logits of rows; see `logits`."""
     return info_nce(*logits(spec, angle, q), spec)
 
 
 def positive_weight(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Tensor:
-    r"""Return :math:`s \cdot \mathrm{curve}(\theta)`, times a scaling of one's own (Fig. 2)."""
+    r"""Return $s \cdot \mathrm{curve}(\theta)$, times a scaling of one's own (Fig. 2)."""
     weight = spec.margins.angle_weight(angle)
     if spec.margins.scaling is None:
         return weight
@@ -81,18 +81,18 @@ def positive_weight(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Ten
 
 
 def positive_gradient(spec: ContrastSpec, angle: Tensor, q: Tensor | float) -> Tensor:
-    r"""Return the size of :math:`\partial L / \partial \theta_{il}` of a positive (Fig. 1)."""
+    r"""Return the size of $\partial L / \partial \theta_{il}$ of a positive (Fig. 1)."""
     slope = spec.margins.slope(angle.cos(), angle.sin()) * positive_weight(spec, angle, q)
     return (row_terms(spec, angle, q).to_positives * slope / spec.temperature).abs()
 
 
 def slope_ratio(margins: Margins, angle: Tensor) -> Tensor:
-    r"""Return :math:`\sin(\theta + m_1) / \sin\theta` (Eq. 12, Fig. 2)."""
+    r"""Return $\sin(\theta + m_1) / \sin\theta$ (Eq. 12, Fig. 2)."""
     return margins.slope(angle.cos(), angle.sin()) / angle.sin()
 
 
 def probability_ratios(spec: ContrastSpec, angle: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return (1 − q') / (1 − q), attenuation included, and :math:`q'_{ij} / q_{ij}` of negatives.
+    r"""Return (1 − q') / (1 − q), attenuation included, and $q'_{ij} / q_{ij}$ of negatives.
 
     They are the second effect of Eq. 12, 14 and 20 (Fig. 2). A negative's own probability does not
     matter: margins change that of all negatives of a row by one factor.

@@ -67,7 +67,7 @@ def of_rows(runs: Sequence[ReportedRun]) -> str:
 def thinned(items: Sequence[Any], most: int) -> list[Any]:
     """Return at most ``most`` items, evenly spread, including the first and the last.
 
-    Example:
+    Examples:
         >>> thinned(range(10), 4)
         [0, 3, 6, 9]
     """

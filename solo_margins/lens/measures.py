@@ -134,17 +134,18 @@ def _add_comparisons(seen: Observation, compared: list[Captured]) -> None:
 def row_measures(captured: Captured, max_rows: int) -> Measured:
     r"""Return what is measured of rows and pairs, not averaged; what does not exist is left out.
 
-    The gradient by a row's own vector :math:`u_i` has two parts, which are vectors in its tangent
+    The gradient by a row's own vector $u_i$ has two parts, which are vectors in its tangent
     plane. In units of 1/τ their lengths are
 
-    .. math::
-        P_i = \tau \Big\| \sum_{j\ \mathrm{positive}}
-            \frac{\partial L_i}{\partial \cos\theta_{ij}} (v_j - \cos\theta_{ij} u_i) \Big\|,
-        \qquad
-        N_i = \tau \Big\| \sum_{j\ \mathrm{negative}}
-            \frac{\partial L_i}{\partial \cos\theta_{ij}} (v_j - \cos\theta_{ij} u_i) \Big\|,
+    $$
+    P_i = \tau \Big\| \sum_{j\ \mathrm{positive}}
+    \frac{\partial L_i}{\partial \cos\theta_{ij}} (v_j - \cos\theta_{ij} u_i) \Big\|,
+    \qquad
+    N_i = \tau \Big\| \sum_{j\ \mathrm{negative}}
+    \frac{\partial L_i}{\partial \cos\theta_{ij}} (v_j - \cos\theta_{ij} u_i) \Big\|,
+    $$
 
-    without margins :math:`P_i = (1 - q_{il}) \sin\theta_{il}` for one positive. The derivatives
+    without margins $P_i = (1 - q_{il}) \sin\theta_{il}$ for one positive. The derivatives
     are those of the loss in its plain form, by autograd, with all margins.
 
     Only the first rows that a loss compared are measured, against all of their columns. With N rows
@@ -335,11 +336,12 @@ def singular_values(features: Tensor) -> Tensor:
 
 
 def rankme(spectrum: Tensor) -> float:
-    r"""Return RankMe, a smooth rank, from the singular values :math:`\sigma_k` of features.
+    r"""Return RankMe, a smooth rank, from the singular values $\sigma_k$ of features.
 
-    .. math::
-        \mathrm{RankMe} = \exp\Big(-\sum_k p_k \log p_k\Big), \qquad
-        p_k = \frac{\sigma_k}{\sum_j \sigma_j} + 10^{-7}
+    $$
+    \mathrm{RankMe} = \exp\Big(-\sum_k p_k \log p_k\Big), \qquad
+    p_k = \frac{\sigma_k}{\sum_j \sigma_j} + 10^{-7}
+    $$
 
     Garrido et al., RankMe, 2023, https://arxiv.org/abs/2210.02885, Eq. 1, on features that are not
     centred. Its authors take 25,600 rows and mostly projections; with fewer rows it is smaller.
@@ -358,10 +360,10 @@ def rankme(spectrum: Tensor) -> float:
 def alpha_req(spectrum: Tensor) -> float | None:
     r"""Return α of α-ReQ from the singular values of features, None if fewer than 20 are not 0.
 
-    The eigenvalues :math:`\lambda_j = \sigma_j^2` of the features' covariance fall about as
-    :math:`j^{-\alpha}`: near 1 is good for linear probes, larger means that few directions carry
-    most of the variance. α is the slope of :math:`\log \lambda_j` over :math:`-\log j` for j from
-    11 to 100 by least squares with weights :math:`1/j`.
+    The eigenvalues $\lambda_j = \sigma_j^2$ of the features' covariance fall about as
+    $j^{-\alpha}$: near 1 is good for linear probes, larger means that few directions carry
+    most of the variance. α is the slope of $\log \lambda_j$ over $-\log j$ for j from
+    11 to 100 by least squares with weights $1/j$.
 
     Agrawal et al., α-ReQ, 2022, https://arxiv.org/abs/2202.05808; range and weights are those of
     the authors' code. They centre the features. Here the mean stays in, as in RankMe: it is most of

@@ -73,10 +73,10 @@ class Observation:
     Attributes:
         step: optimiser steps taken before.
         epoch: epochs trained before, with their fraction; NaN where nobody counts them.
-        scalars: name of a quantity to its value; see :mod:`solo_margins.lens.measures`.
+        scalars: name of a quantity to its value; see `solo_margins.lens.measures`.
         histograms: name of a quantity to the counts of its values.
         margins: the fields of ``Margins`` at this step, scheduled ones included; see
-            :func:`recorded_margins`.
+            `recorded_margins`.
     """
 
     step: int

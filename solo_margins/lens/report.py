@@ -26,7 +26,7 @@ def parse(arguments: Sequence[str]) -> tuple[list[Path], Path]:
     Raises:
         ValueError: a setting is unknown or no run is named.
 
-    Example:
+    Examples:
         >>> parse(["runs/a", "output=a.html"])
         ([PosixPath('runs/a')], PosixPath('a.html'))
     """

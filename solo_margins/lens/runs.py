@@ -244,7 +244,7 @@ def _columns(file: Path, notes: list[str]) -> dict[str, dict[int, float]]:
 def flattened(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested settings by their full names.
 
-    Example:
+    Examples:
         >>> flattened({"optimizer": {"lr": 0.1}, "augmentations": [{"crop_size": 32}]})
         {'optimizer.lr': 0.1, 'augmentations[0].crop_size': 32}
     """

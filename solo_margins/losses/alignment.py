@@ -31,18 +31,20 @@ def aligned_temperature(
 ) -> Tensor:
     r"""Return a temperature that follows how close positives are, for a loss of the same batch.
 
-    .. math:: \tau = \tau_0 (1 + a (A - A_0))
+    $$
+    \tau = \tau_0 (1 + a (A - A_0))
+    $$
 
-    with :math:`A` the mean cosine of all positives, over all processes and without gradient.
+    with $A$ the mean cosine of all positives, over all processes and without gradient.
     Together with an attenuation of 1 it has the gradient of Model-Aware Contrastive Learning [0].
-    A reading of this project: τ does not fall below a tenth of :math:`\tau_0`.
+    A reading of this project: τ does not fall below a tenth of $\tau_0$.
 
     Args:
         query: (N, D) embeddings; row i belongs to row i of ``key``. Any floating dtype.
         key: (N, D) embeddings.
-        base: :math:`\tau_0` > 0.
-        factor: :math:`a` in [0, 1].
-        reference: :math:`A_0` in [0, 1].
+        base: $\tau_0$ > 0.
+        factor: $a$ in [0, 1].
+        reference: $A_0$ in [0, 1].
         is_positive: (N,) which of the pairs count; None for all.
 
     Returns:
@@ -51,7 +53,7 @@ def aligned_temperature(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> query, key = torch.eye(4), torch.eye(4)
         >>> temperature = aligned_temperature(query, key, 0.1, factor=0.5)
         >>> f"{temperature:.2f}"
@@ -71,16 +73,16 @@ def aligned_temperature(
 def aligned_temperature_by_indexes(
     z: Tensor, indexes: Tensor | int, base: float, factor: float = 0.5, reference: float = 0.0
 ) -> Tensor:
-    """Return :func:`aligned_temperature` for positives as in :func:`simclr_margin_loss_func`.
+    """Return `aligned_temperature` for positives as in `simclr_margin_loss_func`.
 
     Args:
         z: (views·N, D) projected features of all views. Any floating dtype.
         indexes: (views·N,) integer id of the sample (or class) that each row belongs to, or the
             number of views. All rows with the same id, in all processes, are positives of each
             other.
-        base: :math:`\\tau_0` > 0.
-        factor: :math:`a` in [0, 1].
-        reference: :math:`A_0` in [0, 1].
+        base: $\\tau_0$ > 0.
+        factor: $a$ in [0, 1].
+        reference: $A_0$ in [0, 1].
 
     Returns:
         The temperature, a scalar without gradient; float64 for float64 inputs, otherwise float32.
@@ -88,7 +90,7 @@ def aligned_temperature_by_indexes(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> z, indexes = torch.eye(3).repeat(2, 1), torch.tensor([0, 1, 2, 0, 1, 2])
         >>> f"{aligned_temperature_by_indexes(z, indexes, 0.1, factor=0.5):.2f}"
         '0.15'

@@ -16,17 +16,18 @@ from solo_margins.losses.margins import Margins, require_margins_of_pairs
 def byol_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
     r"""BYOL's loss with margins; all pairs are positives.
 
-    .. math::
-        L = \frac{1}{N} \sum_i \left( 2 - 2 (\cos(\theta_i + m_1) - m_2) \right)
+    $$
+    L = \frac{1}{N} \sum_i \left( 2 - 2 (\cos(\theta_i + m_1) - m_2) \right)
+    $$
 
-    Scale and curvature multiply the gradient of pair i by :math:`s \cdot \mathrm{curve}(\theta_i)`
+    Scale and curvature multiply the gradient of pair i by $s \cdot \mathrm{curve}(\theta_i)$
     and leave the value alone. With default margins value and gradient are those of solo-learn's
     ``byol_loss_func``.
 
     Args:
         p: (N, D) predictions of the student. Any floating dtype.
         z: (N, D) projections of the teacher; they get no gradient.
-        margins: the margins; see :class:`Margins`. Attenuation needs negatives and is refused.
+        margins: the margins; see `Margins`. Attenuation needs negatives and is refused.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -34,7 +35,7 @@ def byol_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> T
     Raises:
         ValueError: an argument leaves its range, the shapes differ, or attenuation is not 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> p = torch.eye(4)
         >>> f"{byol_curv_loss_func(p, p.roll(1, dims=1) + p):.4f}"

@@ -39,7 +39,7 @@ def capture() -> Iterator[list[Captured]]:
     """Collect what the losses compare inside the block, without gradients.
 
     A loss is called deep inside of a training step, whose author passes nothing on for an observer.
-    So the open blocks are held in a :class:`contextvars.ContextVar`, and losses report to them. It
+    So the open blocks are held in a `contextvars.ContextVar`, and losses report to them. It
     belongs to the running thread, or asynchronous task, not to the process: a step that runs beside
     is not mixed in. Outside of such blocks it is empty, and a report does nothing. Replacing the
     losses' functions, the other way, would change modules for everybody and miss names that were

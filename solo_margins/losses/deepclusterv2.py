@@ -23,12 +23,13 @@ def deepclusterv2_margin_loss_func(
 ) -> Tensor:
     r"""DeepCluster v2's loss of one head, features against prototypes of clusters, with margins.
 
-    .. math::
-        L = -\frac{1}{|A|} \sum_{i \in A} \log
-            \frac{e^{z'_i}}{e^{z'_i} + \sum_{k \neq a_i} e^{\cos\theta_{ik}/\tau}}, \qquad
-        z'_i = \frac{\cos(\theta_{i a_i} + m_1) - m_2}{\tau}
+    $$
+    L = -\frac{1}{|A|} \sum_{i \in A} \log
+    \frac{e^{z'_i}}{e^{z'_i} + \sum_{k \neq a_i} e^{\cos\theta_{ik}/\tau}}, \qquad
+    z'_i = \frac{\cos(\theta_{i a_i} + m_1) - m_2}{\tau}
+    $$
 
-    with :math:`a_i` the prototype that row i is assigned to, its only positive, and :math:`A` the
+    with $a_i$ the prototype that row i is assigned to, its only positive, and $A$ the
     rows that have one; without any the loss is 0. With default margins this is the cross-entropy
     of solo-learn's ``deepclusterv2_loss_func``, value and gradient. Scale, curvature and
     attenuation change gradients, never the value.
@@ -38,7 +39,7 @@ def deepclusterv2_margin_loss_func(
         prototypes: (P, D) centres of the clusters; they get no gradient.
         assignments: (M,) integer number of each row's prototype; -1 leaves the row out.
         temperature: τ > 0, a number or a tensor of one number without gradient.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32. It is the mean over the
@@ -47,7 +48,7 @@ def deepclusterv2_margin_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z, prototypes = torch.eye(4) + 0.5, torch.eye(4)
         >>> assignments = torch.tensor([0, 1, 2, -1])

@@ -1,7 +1,7 @@
 """The losses of embeddings, by the engine or by the plain form.
 
 Both forms have these functions, with the same numbers. The engine is fast and small in memory. The
-plain form, :mod:`solo_margins.losses.plain`, runs where torch traces what is computed: inside
+plain form, `solo_margins.losses.plain`, runs where torch traces what is computed: inside
 ``torch.compile`` and in the transformations of ``torch.func``. Both compute in float32 or better,
 whatever autocast says: near cos = 1 half precision cannot tell angles apart.
 """

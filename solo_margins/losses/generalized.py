@@ -21,8 +21,9 @@ def generalized_info_nce_loss_func(
 ) -> Tensor:
     r"""The paper's generalised InfoNCE with margins (Eq. 6 and 9 of [0]).
 
-    .. math::
-        L = -\frac{1}{N} \sum_i \left( z'_{ii} - \beta \log \sum_k e^{z'_{ik}} \right)
+    $$
+    L = -\frac{1}{N} \sum_i \left( z'_{ii} - \beta \log \sum_k e^{z'_{ik}} \right)
+    $$
 
     β = 1 is InfoNCE; β = 0 leaves positives only, which is BYOL's loss up to factor and offset.
 
@@ -32,7 +33,7 @@ def generalized_info_nce_loss_func(
         temperature: τ > 0, a number or a tensor of one number without gradient.
         negatives_weight: β >= 0. Where β < 1 the attenuated gradient of a positive diverges as
             q→1 at α = 1; it is cut off at 1/eps there.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -40,7 +41,7 @@ def generalized_info_nce_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> query = torch.eye(4)
         >>> key = query.roll(1, dims=1) + query

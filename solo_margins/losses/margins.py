@@ -56,32 +56,33 @@ class Margins:
 
     Two margins change the logits of positives, the other settings only scale gradients:
 
-    .. math::
-        z'_{il} = (\cos(\theta_{il} + m_1) - m_2) / \tau, \qquad
-        w_{il} = s \cdot \mathrm{curve}(\theta_{il}) \cdot \frac{1}{1 - \alpha q_{il}}
-                 \cdot \mathrm{scaling}(\theta_{il}, q_{il})
+    $$
+    z'_{il} = (\cos(\theta_{il} + m_1) - m_2) / \tau, \qquad
+    w_{il} = s \cdot \mathrm{curve}(\theta_{il}) \cdot \frac{1}{1 - \alpha q_{il}}
+    \cdot \mathrm{scaling}(\theta_{il}, q_{il})
+    $$
 
     ``angular``, ``subtractive`` and ``positive_scale`` may also be tensors (N,) without gradient,
     one number for each row that is compared: for each query, for each row of SimCLR's ``z``, for
     each prediction of BYOL. In several processes each one passes the numbers of its own rows.
 
     Attributes:
-        angular: :math:`m_1` in radians, in [-π/2, π]; added to the angle of positives (Eq. 7).
-            Where it is negative the pull of a positive ends at the angle :math:`-m_1`, as in [1].
-        subtractive: :math:`m_2` >= 0; subtracted from the cosine of positives (Eq. 7).
-        positive_scale: :math:`s` > 0; multiplies the gradient of positives (Eq. 16, 17).
-        curvature: :math:`c` > 0; weights positives by their angle (Eq. 18, 19); infinity is off.
-        attenuation: :math:`\alpha` in [0, 1]; multiplies gradients by
-            :math:`1/(1 - \alpha q_{il})` (Eq. 20, 21).
+        angular: $m_1$ in radians, in [-π/2, π]; added to the angle of positives (Eq. 7).
+            Where it is negative the pull of a positive ends at the angle $-m_1$, as in [1].
+        subtractive: $m_2$ >= 0; subtracted from the cosine of positives (Eq. 7).
+        positive_scale: $s$ > 0; multiplies the gradient of positives (Eq. 16, 17).
+        curvature: $c$ > 0; weights positives by their angle (Eq. 18, 19); infinity is off.
+        attenuation: $\alpha$ in [0, 1]; multiplies gradients by
+            $1/(1 - \alpha q_{il})$ (Eq. 20, 21).
         attenuation_type: "I" for every gradient of the row (Eq. 20), "II" for the positive only
             (Eq. 21).
-        curve: "power" for :math:`1 - |\theta/\pi|^c`, "root" for :math:`(1 - |\theta|/\pi)^{1/c}`,
-            "superellipse" for :math:`(1 - |\theta/\pi|^c)^{1/c}`. The text of [0] fits all three;
+        curve: "power" for $1 - |\theta/\pi|^c$, "root" for $(1 - |\theta|/\pi)^{1/c}$,
+            "superellipse" for $(1 - |\theta/\pi|^c)^{1/c}$. The text of [0] fits all three;
             "power" is this project's reading.
-        beyond_pi: what happens where :math:`\theta + m_1` leaves [0, π]: "cosine" keeps the plain
+        beyond_pi: what happens where $\theta + m_1$ leaves [0, π]: "cosine" keeps the plain
             cosine, as published; it pushes apart a positive beyond π, or nearer than
-            :math:`-m_1`. "monotone" never does: above π it continues as
-            :math:`-2 - \cos(\theta + m_1)`, which goes on falling, and below 0 as the constant 1,
+            $-m_1$. "monotone" never does: above π it continues as
+            $-2 - \cos(\theta + m_1)$, which goes on falling, and below 0 as the constant 1,
             where the positive has no gradient. [0] says nothing here; the default is this
             project's reading.
         scaling: a function of one's own, ``weight(angle, q) -> Tensor``, whose result multiplies
@@ -97,7 +98,7 @@ class Margins:
     Raises:
         ValueError: a setting leaves its range; the message names setting, range and value.
 
-    Example:
+    Examples:
         >>> Margins(angular=0.1, subtractive=0.4).is_off
         False
         >>> Margins(scaling=lambda angle, q: (1 - q) ** 2).is_off
@@ -180,7 +181,7 @@ class Margins:
         return replace(self, **changed) if changed else self
 
     def similarity(self, cosine: Tensor, sine: Tensor | None) -> Tensor:
-        r"""Return :math:`\cos(\theta + m_1) - m_2`, the similarity of positives with margins.
+        r"""Return $\cos(\theta + m_1) - m_2$, the similarity of positives with margins.
 
         Angles come in as cosine and sine, so that nothing is lost near 0 and π. Without an angular
         margin the sine may be None. The first axis is that of the rows, here and below.
@@ -194,7 +195,7 @@ class Margins:
         return shifted - by_row(self.subtractive, cosine)
 
     def slope(self, cosine: Tensor, sine: Tensor) -> Tensor:
-        r"""Return :math:`\sin(\theta + m_1)`, minus the slope of ``similarity`` over the angle."""
+        r"""Return $\sin(\theta + m_1)$, minus the slope of ``similarity`` over the angle."""
         shifted = self._shifted_sine(cosine, sine)
         if self.beyond_pi == "cosine":
             return shifted
@@ -205,7 +206,7 @@ class Margins:
         return shifted.clamp_min(0.0) if self.angular < 0.0 else shifted.abs()
 
     def _continued_cosine(self, cosine: Tensor, sine: Tensor) -> Tensor:
-        r"""Return :math:`\cos(\theta + m_1)`, continued outside of [0, π] as the settings say."""
+        r"""Return $\cos(\theta + m_1)$, continued outside of [0, π] as the settings say."""
         shifted = self._shifted_cosine(cosine, sine)
         if self.beyond_pi == "cosine":
             return shifted
@@ -233,7 +234,7 @@ class Margins:
         return torch.add(sine * math.cos(self.angular), cosine, alpha=math.sin(self.angular))
 
     def angle_weight(self, angle: Tensor) -> Tensor:
-        r"""Return :math:`s \cdot \mathrm{curve}(\theta)` for angles in [0, π].
+        r"""Return $s \cdot \mathrm{curve}(\theta)$ for angles in [0, π].
 
         The engine applies the two factors apart.
         """
@@ -269,7 +270,7 @@ class Margins:
         return weight
 
     def curve_of(self, angle: Tensor) -> Tensor:
-        r"""Return :math:`\mathrm{curve}(\theta)` for angles in [0, π]."""
+        r"""Return $\mathrm{curve}(\theta)$ for angles in [0, π]."""
         if math.isinf(self.curvature):
             return torch.ones_like(angle)
         # π in float32 is a little more than π.
@@ -281,9 +282,11 @@ class Margins:
         return curve
 
     def attenuated(self, gap: Tensor) -> Tensor:
-        r"""Return :math:`(1 - q)/(1 - \alpha q)`, where ``gap`` is :math:`\log((1 - q)/q)`.
+        r"""Return $(1 - q)/(1 - \alpha q)$, where ``gap`` is $\log((1 - q)/q)$.
 
-        .. math:: \frac{1 - q}{1 - \alpha q} = \sigma(\mathrm{gap} - \log(1 - \alpha))
+        $$
+        \frac{1 - q}{1 - \alpha q} = \sigma(\mathrm{gap} - \log(1 - \alpha))
+        $$
 
         which is exact in the limit q→1; at α = 1 the result is 1 everywhere, which is Eq. 15.
         """
@@ -295,7 +298,7 @@ class Margins:
         return torch.sigmoid(gap - math.log1p(-self.attenuation))
 
     def attenuation_factor(self, complement: Tensor) -> Tensor:
-        r"""Return :math:`1/(1 - \alpha q)` from :math:`1 - q`, cut off at 1/eps."""
+        r"""Return $1/(1 - \alpha q)$ from $1 - q$, cut off at 1/eps."""
         remainder = 1.0 - self.attenuation + self.attenuation * complement
         return 1.0 / remainder.clamp_min(torch.finfo(complement.dtype).eps)
 
@@ -380,7 +383,7 @@ class ContrastSpec:
         return self.beta != 0.0 or self.mean is not None
 
     def log_gaussian(self, cosine: Tensor) -> Tensor:
-        r"""Return :math:`-(\cos\theta - \mu)^2 / 2 \sigma^2` of negatives, without gradient."""
+        r"""Return $-(\cos\theta - \mu)^2 / 2 \sigma^2$ of negatives, without gradient."""
         assert self.mean is not None
         # It stays finite, however small the width is.
         factor = min(0.5 / self.width / self.width, 1e30)
@@ -388,7 +391,7 @@ class ContrastSpec:
 
 
 def require_margins(margins: Any) -> None:
-    """Raise ``ValueError`` unless ``margins`` is a :class:`Margins`."""
+    """Raise ``ValueError`` unless ``margins`` is a `Margins`."""
     if not isinstance(margins, Margins):
         raise ValueError(f"margins must be a Margins object, got {margins!r}")
 

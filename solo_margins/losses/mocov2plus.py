@@ -27,12 +27,13 @@ def mocov2plus_margin_loss_func(
 ) -> Tensor:
     r"""MoCo v2+'s loss of queries against their keys and a queue of negatives, with margins.
 
-    .. math::
-        L = -\frac{1}{N} \sum_i \log
-            \frac{e^{z'_i}}{e^{z'_i} + \sum_k e^{\cos\theta_{ik}/\tau}}, \qquad
-        z'_i = \frac{\cos(\theta_i + m_1) - m_2}{\tau}
+    $$
+    L = -\frac{1}{N} \sum_i \log
+    \frac{e^{z'_i}}{e^{z'_i} + \sum_k e^{\cos\theta_{ik}/\tau}}, \qquad
+    z'_i = \frac{\cos(\theta_i + m_1) - m_2}{\tau}
+    $$
 
-    with :math:`\theta_i` the angle between query i and key i and :math:`\theta_{ik}` that between
+    with $\theta_i$ the angle between query i and key i and $\theta_{ik}$ that between
     query i and column k of the queue. Keys of other queries are not negatives. With default margins
     value and gradient are those of solo-learn's ``mocov2plus_loss_func`` on normalised inputs;
     here they are normalised inside. Scale, curvature and attenuation change gradients, never the
@@ -43,13 +44,13 @@ def mocov2plus_margin_loss_func(
         key: (N, D) keys of the teacher; they get no gradient.
         queue: (D, K) earlier keys, one a column, the same in all processes; it gets no gradient.
         temperature: τ > 0, a number or a tensor of one number without gradient.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
             https://arxiv.org/abs/2010.04592.
         mean: the cosine in [-1, 1] at which negatives weigh most, None for no such weights; see
-            :func:`simclr_margin_loss_func`. It cannot be combined with beta.
+            `simclr_margin_loss_func`. It cannot be combined with beta.
         width: how wide around it negatives keep their weight, > 0.
 
     Returns:
@@ -59,7 +60,7 @@ def mocov2plus_margin_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> query = torch.eye(4)
         >>> key, queue = query.roll(1, dims=1) + query, torch.ones(4, 6)

@@ -26,10 +26,11 @@ def mocov3_margin_loss_func(
 ) -> Tensor:
     r"""MoCo v3's loss of a batch of queries against the keys of all processes, with margins.
 
-    .. math::
-        L = -\frac{2\tau}{N} \sum_i \log
-            \frac{e^{z'_{ii}}}{e^{z'_{ii}} + \sum_{j \neq i} e^{\cos\theta_{ij}/\tau}}, \qquad
-        z'_{ii} = \frac{\cos(\theta_{ii} + m_1) - m_2}{\tau}
+    $$
+    L = -\frac{2\tau}{N} \sum_i \log
+    \frac{e^{z'_{ii}}}{e^{z'_{ii}} + \sum_{j \neq i} e^{\cos\theta_{ij}/\tau}}, \qquad
+    z'_{ii} = \frac{\cos(\theta_{ii} + m_1) - m_2}{\tau}
+    $$
 
     The factor 2τ is that of [0]. With default margins value and gradient are those of solo-learn's
     ``mocov3_loss_func``. Scale, curvature and attenuation change gradients, never the value.
@@ -38,13 +39,13 @@ def mocov3_margin_loss_func(
         query: (N, D) queries of the student; row i belongs to key i. Any floating dtype.
         key: (N, D) keys of the teacher. In several processes they are gathered without gradient.
         temperature: τ > 0, a number or a tensor of one number without gradient.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
             https://arxiv.org/abs/2010.04592.
         mean: the cosine in [-1, 1] at which negatives weigh most, None for no such weights; see
-            :func:`simclr_margin_loss_func`. It cannot be combined with beta.
+            `simclr_margin_loss_func`. It cannot be combined with beta.
         width: how wide around it negatives keep their weight, > 0.
 
     Returns:
@@ -53,7 +54,7 @@ def mocov3_margin_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> query = torch.eye(4)
         >>> key = query.roll(1, dims=1) + query

@@ -26,12 +26,13 @@ def nnclr_margin_loss_func(
 ) -> Tensor:
     r"""NNCLR's loss of nearest neighbours against the predictions of all processes, with margins.
 
-    .. math::
-        L = -\frac{1}{N} \sum_i \log
-            \frac{e^{z'_{ii}}}{e^{z'_{ii}} + \sum_{j \neq i} e^{\cos\theta_{ij}/\tau}}, \qquad
-        z'_{ii} = \frac{\cos(\theta_{ii} + m_1) - m_2}{\tau}
+    $$
+    L = -\frac{1}{N} \sum_i \log
+    \frac{e^{z'_{ii}}}{e^{z'_{ii}} + \sum_{j \neq i} e^{\cos\theta_{ij}/\tau}}, \qquad
+    z'_{ii} = \frac{\cos(\theta_{ii} + m_1) - m_2}{\tau}
+    $$
 
-    with :math:`\theta_{ij}` the angle between neighbour i and prediction j. With default margins
+    with $\theta_{ij}$ the angle between neighbour i and prediction j. With default margins
     value and gradient are those of solo-learn's ``nnclr_loss_func``. Scale, curvature and
     attenuation change gradients, never the value.
 
@@ -41,13 +42,13 @@ def nnclr_margin_loss_func(
         p: (N, D) predictions of the other view. In several processes they are gathered with
             gradient.
         temperature: τ > 0, a number or a tensor of one number without gradient.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
             https://arxiv.org/abs/2007.00224.
         beta: how strongly hard negatives are preferred, >= 0; see
             https://arxiv.org/abs/2010.04592.
         mean: the cosine in [-1, 1] at which negatives weigh most, None for no such weights; see
-            :func:`simclr_margin_loss_func`. It cannot be combined with beta.
+            `simclr_margin_loss_func`. It cannot be combined with beta.
         width: how wide around it negatives keep their weight, > 0.
 
     Returns:
@@ -56,7 +57,7 @@ def nnclr_margin_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> nn = torch.eye(4)
         >>> p = nn.roll(1, dims=1) + nn

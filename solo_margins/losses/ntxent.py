@@ -27,13 +27,13 @@ class MarginNTXentLoss(nn.Module):
             margins are taken, too: ``MarginNTXentLoss(temperature, margins)``.
         gather_distributed: in several processes, compare with the views of all of them, which are
             gathered with gradient, and store the keys of all; by default each has its own.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
 
     Raises:
         ValueError: the temperature is not a number > 0, the memory bank's size is neither 0 nor two
             whole numbers > 0, or the shapes of the views differ.
 
-    Example:
+    Examples:
         >>> loss = MarginNTXentLoss(temperature=0.5, margins=Margins(subtractive=0.1))
         >>> z0, z1 = torch.eye(4), torch.eye(4) + 0.1
         >>> f"{loss(z0, z1):.4f}"

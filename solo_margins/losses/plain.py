@@ -7,9 +7,10 @@ engine. In float32 an angle below 0.02° or within 0.02° of 180° is rounded, a
 
 With θ the angles between rows and columns, every margin effect is one of two steps:
 
-.. math::
-    \hat\theta_{ij} = w_{ij} \theta_{ij} + \mathrm{sg}((1 - w_{ij}) \theta_{ij}), \qquad
-    z_{ij} = (\cos(\hat\theta_{ij} + m_1 p_{ij}) - m_2 p_{ij}) / \tau
+$$
+\hat\theta_{ij} = w_{ij} \theta_{ij} + \mathrm{sg}((1 - w_{ij}) \theta_{ij}), \qquad
+z_{ij} = (\cos(\hat\theta_{ij} + m_1 p_{ij}) - m_2 p_{ij}) / \tau
+$$
 
 References:
     - [0] Understanding Contrastive Learning Through the Lens of Margins, 2023,

@@ -31,23 +31,25 @@ def simclr_margin_loss_func(
 ) -> Tensor:
     r"""SimCLR's loss of all views against each other, over all processes, with margins.
 
-    .. math::
-        L = -\frac{1}{N} \sum_i \log
-            \frac{\sum_{l \in P_i} e^{z'_{il}}}
-                 {\sum_{l \in P_i} e^{z'_{il}} + \sum_{j \in N_i} e^{\cos\theta_{ij}/\tau}}, \qquad
-        z'_{il} = \frac{\cos(\theta_{il} + m_1) - m_2}{\tau}
+    $$
+    L = -\frac{1}{N} \sum_i \log
+    \frac{\sum_{l \in P_i} e^{z'_{il}}}
+    {\sum_{l \in P_i} e^{z'_{il}} + \sum_{j \in N_i} e^{\cos\theta_{ij}/\tau}}, \qquad
+    z'_{il} = \frac{\cos(\theta_{il} + m_1) - m_2}{\tau}
+    $$
 
-    Positives :math:`P_i` are the other rows with the same index, negatives :math:`N_i` the rows
+    Positives $P_i$ are the other rows with the same index, negatives $N_i$ the rows
     with another one. With default margins value and gradient are those of solo-learn's
-    ``simclr_loss_func``. With several positives, :math:`q_{il}` in the attenuation is the
+    ``simclr_loss_func``. With several positives, $q_{il}$ in the attenuation is the
     positives' summed probability. A row without a positive is left out of the mean.
 
     With ``mean`` the term of each negative is multiplied by its weight ([4]),
 
-    .. math::
-        \frac{w_{ij}}{\mathrm{mean}_{k \in N_i} w_{ik}}, \qquad
-        w_{ij} = \frac{1}{\sigma\sqrt{2\pi}}
-                 \exp\left( -\frac{(\cos\theta_{ij} - \mu)^2}{2\sigma^2} \right)
+    $$
+    \frac{w_{ij}}{\mathrm{mean}_{k \in N_i} w_{ik}}, \qquad
+    w_{ij} = \frac{1}{\sigma\sqrt{2\pi}}
+    \exp\left( -\frac{(\cos\theta_{ij} - \mu)^2}{2\sigma^2} \right)
+    $$
 
     in value and gradient; no gradient flows through the weights, as in the authors' code.
 
@@ -58,11 +60,11 @@ def simclr_margin_loss_func(
             number of views of distinct samples, view after view. The number needs no look at ids,
             which on a GPU the loss does not take: it is faster there, and exact near 0 and π.
         temperature: τ > 0, a number or a tensor of one number without gradient.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
         tau_plus: the assumed share of false negatives, in [0, 1); see
-            :func:`simclr_debiased_loss_func`.
+            `simclr_debiased_loss_func`.
         beta: how strongly hard negatives are preferred, >= 0; see
-            :func:`simclr_hard_negative_loss_func`.
+            `simclr_hard_negative_loss_func`.
         mean: μ in [-1, 1], the cosine at which negatives weigh most; None for no such weights. It
             cannot be combined with beta.
         width: σ > 0 of these weights.
@@ -73,7 +75,7 @@ def simclr_margin_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z = torch.eye(6) + 0.5
         >>> indexes = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -102,22 +104,23 @@ def simclr_debiased_loss_func(
 ) -> Tensor:
     r"""SimCLR's loss with debiased negatives ([2]) and margins.
 
-    .. math::
-        N_g = \max\left(
-            \frac{\sum_{j \in N_i} e^{z_{ij}} - n \tau^+ \bar P}{1 - \tau^+},\, n e^{-1/\tau}
-        \right), \qquad L = -\frac{1}{N} \sum_i \log \frac{P}{P + N_g}
+    $$
+    N_g = \max\left(
+    \frac{\sum_{j \in N_i} e^{z_{ij}} - n \tau^+ \bar P}{1 - \tau^+},\, n e^{-1/\tau}
+    \right), \qquad L = -\frac{1}{N} \sum_i \log \frac{P}{P + N_g}
+    $$
 
-    with :math:`P` the sum and :math:`\bar P` the mean of :math:`e^{z'}` over the row's positives
-    and :math:`n` the number of its negatives. Readings of this project: numerator and correction
-    both use the logits with margins, and :math:`q = P/(P + N_g)`.
+    with $P$ the sum and $\bar P$ the mean of $e^{z'}$ over the row's positives
+    and $n$ the number of its negatives. Readings of this project: numerator and correction
+    both use the logits with margins, and $q = P/(P + N_g)$.
 
     Args:
-        z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
+        z: (views·N, D) projected features of all views; see `simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to, or the number of
-            views; see :func:`simclr_margin_loss_func`.
+            views; see `simclr_margin_loss_func`.
         temperature: τ > 0, a number or a tensor of one number without gradient.
         tau_plus: the assumed share of false negatives, in [0, 1).
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -125,7 +128,7 @@ def simclr_debiased_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z = torch.eye(6) + 0.5
         >>> indexes = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -145,22 +148,23 @@ def simclr_hard_negative_loss_func(
 ) -> Tensor:
     r"""SimCLR's loss with hard negatives ([3]) and margins.
 
-    As :func:`simclr_debiased_loss_func`, with the sum over negatives replaced by
+    As `simclr_debiased_loss_func`, with the sum over negatives replaced by
 
-    .. math::
-        \sum_{j \in N_i}
-            e^{z_{ij}} \frac{e^{\beta z_{ij}}}{\mathrm{mean}_{k \in N_i} e^{\beta z_{ik}}}
+    $$
+    \sum_{j \in N_i}
+    e^{z_{ij}} \frac{e^{\beta z_{ij}}}{\mathrm{mean}_{k \in N_i} e^{\beta z_{ik}}}
+    $$
 
     The gradient flows through the weights. β = 0 is the debiased loss.
 
     Args:
-        z: (views·N, D) projected features of all views; see :func:`simclr_margin_loss_func`.
+        z: (views·N, D) projected features of all views; see `simclr_margin_loss_func`.
         indexes: (views·N,) integer id of the sample that each row belongs to, or the number of
-            views; see :func:`simclr_margin_loss_func`.
+            views; see `simclr_margin_loss_func`.
         temperature: τ > 0, a number or a tensor of one number without gradient.
         tau_plus: the assumed share of false negatives, in [0, 1).
         beta: how strongly hard negatives are preferred, >= 0.
-        margins: the margins; see :class:`Margins`.
+        margins: the margins; see `Margins`.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -168,7 +172,7 @@ def simclr_hard_negative_loss_func(
     Raises:
         ValueError: an argument leaves its range or the shapes differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z = torch.arange(18.0).reshape(6, 3).sin()
         >>> indexes = torch.tensor([0, 1, 2, 0, 1, 2])

@@ -17,16 +17,17 @@ from solo_margins.losses.margins import Margins, require_margins_of_pairs
 def simsiam_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -> Tensor:
     r"""SimSiam's loss with margins; all pairs are positives.
 
-    .. math::
-        L = -\frac{1}{N} \sum_i \left( \cos(\theta_i + m_1) - m_2 \right)
+    $$
+    L = -\frac{1}{N} \sum_i \left( \cos(\theta_i + m_1) - m_2 \right)
+    $$
 
-    This is (b - 2)/2 with b the loss of :func:`byol_curv_loss_func`, gradients alike. With default
+    This is (b - 2)/2 with b the loss of `byol_curv_loss_func`, gradients alike. With default
     margins value and gradient are those of solo-learn's ``simsiam_loss_func``.
 
     Args:
         p: (N, D) predictions. Any floating dtype.
         z: (N, D) projections of the other view; they get no gradient.
-        margins: the margins; see :class:`Margins`. Attenuation needs negatives and is refused.
+        margins: the margins; see `Margins`. Attenuation needs negatives and is refused.
 
     Returns:
         The loss, a scalar; float64 for float64 inputs, otherwise float32.
@@ -34,7 +35,7 @@ def simsiam_curv_loss_func(p: Tensor, z: Tensor, margins: Margins = Margins()) -
     Raises:
         ValueError: an argument leaves its range, the shapes differ, or attenuation is not 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> p = torch.eye(4)
         >>> f"{simsiam_curv_loss_func(p, p.roll(1, dims=1) + p):.4f}"

@@ -35,20 +35,21 @@ class MarginMethod(CorrectedMethod):
     ``super()`` here and in ``corrected.py`` reaches that class before ``BaseMethod``.
 
     Extra cfg settings, all optional:
-        method_kwargs:
-            margins (dict): fields of :class:`solo_margins.losses.Margins`; ``scaling`` is a name or
-                has a ``_target_``, see :mod:`solo_margins.scalings`.
-            schedules (dict): a field of ``margins``, ``temperature`` or ``polarization_weight``,
-                to its ``kind`` (constant, linear, cosine, log, cycle), ``from``, ``to`` and
-                ``epochs``; see :class:`solo_margins.methods.settings.Schedule`. A ``temperature``
-                can have the kind alignment with ``factor`` and ``reference``; see
-                :class:`solo_margins.methods.settings.Alignment`.
-            polarization (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
-                regulariser on the projections of every view that the student sees.
-            simulated_ranks (int): encode each batch in so many parts of the same size, each with
-                its own batch statistics, as so many devices would; see
-                :mod:`solo_margins.methods.parts`. Losses see the whole batch, and the activations
-                of one part are in memory. Defaults to 1.
+
+    - `method_kwargs`:
+        - `margins` (dict): fields of `solo_margins.losses.Margins`; ``scaling`` is a name or
+            has a ``_target_``, see `solo_margins.scalings`.
+        - `schedules` (dict): a field of ``margins``, ``temperature`` or ``polarization_weight``,
+            to its ``kind`` (constant, linear, cosine, log, cycle), ``from``, ``to`` and
+            ``epochs``; see `solo_margins.methods.settings.Schedule`. A ``temperature``
+            can have the kind alignment with ``factor`` and ``reference``; see
+            `solo_margins.methods.settings.Alignment`.
+        - `polarization` (dict): ``weight``, ``lower`` and ``upper`` of the distance polarization
+            regulariser on the projections of every view that the student sees.
+        - `simulated_ranks` (int): encode each batch in so many parts of the same size, each with
+            its own batch statistics, as so many devices would; see
+            `solo_margins.methods.parts`. Losses see the whole batch, and the activations
+            of one part are in memory. Defaults to 1.
     """
 
     # Whether positives compete with negatives; attenuation needs them.
@@ -169,7 +170,7 @@ class MarginMethod(CorrectedMethod):
         """Return the margins of one call of the loss: those of this step.
 
         A subclass can give each row numbers of its own, see ``margins_by_row``: tensors (N,) for
-        ``angular``, ``subtractive`` and ``positive_scale`` of :class:`Margins`.
+        ``angular``, ``subtractive`` and ``positive_scale`` of `Margins`.
 
         Args:
             rows: (N, D) what the student computed for the rows of the loss, not normalised:
@@ -247,8 +248,9 @@ class OneDirection(MarginMomentumMethod):
     a step.
 
     Extra cfg settings:
-        method_kwargs:
-            symmetric (bool): compare in both directions, as solo-learn does. Defaults to true.
+
+    - `method_kwargs`:
+        - `symmetric` (bool): compare in both directions, as solo-learn does. Defaults to true.
     """
 
     own_settings: ClassVar[tuple[str, ...]] = (

@@ -21,9 +21,10 @@ from solo_margins.methods.base import OneDirection
 class BYOLCurv(OneDirection, BYOL):
     """BYOL whose pairs are weighted by their angle; its weights are BYOL's.
 
-    Extra cfg settings, besides those of :class:`OneDirection`:
-        method_kwargs:
-            proj_output_dim, proj_hidden_dim, pred_hidden_dim: as for BYOL.
+    Extra cfg settings, besides those of `OneDirection`:
+
+    - `method_kwargs`:
+        - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`: as for BYOL.
     """
 
     has_negatives = False

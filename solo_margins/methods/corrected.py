@@ -71,7 +71,7 @@ class CorrectedMethod(BaseMethod):
         keep_contiguous(self, self.cfg)
 
     def configure_optimizers(self) -> Any:
-        """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`.
+        """Return optimizer and schedule, see `solo_margins.learning_rates`.
 
         Raises:
             MethodSettingError: there is no such schedule.

@@ -30,10 +30,11 @@ log = logging.getLogger("solo_margins.checkpoints")
 class DeepClusterV2Margin(MarginMethod, DeepClusterV2):
     """DeepCluster v2 with margins between an image and the prototype of its own cluster.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            proj_output_dim, proj_hidden_dim, temperature, num_prototypes, kmeans_iters: as for
-                DeepCluster v2.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `proj_output_dim`, `proj_hidden_dim`, `temperature`, `num_prototypes`, `kmeans_iters`:
+            as for DeepCluster v2.
     """
 
     own_settings = (

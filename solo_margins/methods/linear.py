@@ -53,7 +53,7 @@ class LinearClassifier(LinearModel):
         keep_contiguous(self, cfg)
 
     def configure_optimizers(self) -> Any:
-        """Return optimizer and schedule, see :mod:`solo_margins.learning_rates`."""
+        """Return optimizer and schedule, see `solo_margins.learning_rates`."""
         configured = super().configure_optimizers()
         if self.scheduler != "warmup_cosine":
             return configured

@@ -23,13 +23,14 @@ from solo_margins.methods.queues import compared_with_queues
 class MoCoV2PlusMargin(MarginMomentumMethod, MoCoV2Plus):
     """MoCo v2+ whose positives get margins against a queue of negatives.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
-                see :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
-            proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
-                false, as in solo-learn.
-            proj_output_dim, proj_hidden_dim, temperature, queue_size: as for MoCo v2+.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `negatives` (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
+            see `solo_margins.methods.settings.Negatives`. Defaults to standard.
+        - `proj_batch_norm` (bool): batch normalisation before the projector's ReLU. Defaults to
+            false, as in solo-learn.
+        - `proj_output_dim`, `proj_hidden_dim`, `temperature`, `queue_size`: as for MoCo v2+.
     """
 
     own_settings = (

@@ -29,15 +29,16 @@ def vit_of_mocov3(constructor: Callable[..., nn.Module], method: Any, **kwargs: 
 class MoCoV3Margin(OneDirection, MoCoV3):
     """MoCo v3 whose positives get margins and scaled gradients; its weights are MoCo v3's.
 
-    Extra cfg settings, besides those of :class:`OneDirection`:
-        method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
-                see :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
-            scale_by_temperature (bool): multiply the loss by 2τ, as [0] and solo-learn do.
-                Defaults to true.
-            freeze_patch_embedding (bool): leave a ViT's random patch projection as it is, which
-                [0] found to stabilise training (§5). Defaults to false, as in solo-learn.
-            proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature: as for MoCo v3.
+    Extra cfg settings, besides those of `OneDirection`:
+
+    - `method_kwargs`:
+        - `negatives` (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
+            see `solo_margins.methods.settings.Negatives`. Defaults to standard.
+        - `scale_by_temperature` (bool): multiply the loss by 2τ, as [0] and solo-learn do.
+            Defaults to true.
+        - `freeze_patch_embedding` (bool): leave a ViT's random patch projection as it is, which
+            [0] found to stabilise training (§5). Defaults to false, as in solo-learn.
+        - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`, `temperature`: as for MoCo v3.
     """
 
     own_settings = (

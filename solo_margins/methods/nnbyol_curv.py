@@ -22,9 +22,10 @@ from solo_margins.methods.queues import compared_with_neighbours
 class NNBYOLCurv(MarginMomentumMethod, NNBYOL):
     """NNBYOL whose pairs of a prediction and a nearest neighbour are weighted by their angle.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            proj_output_dim, proj_hidden_dim, pred_hidden_dim, queue_size: as for NNBYOL.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`, `queue_size`: as for NNBYOL.
     """
 
     has_negatives = False

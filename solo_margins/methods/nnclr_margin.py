@@ -22,12 +22,13 @@ from solo_margins.methods.queues import compared_with_neighbours
 class NNCLRMargin(MarginMethod, NNCLR):
     """NNCLR whose positives, nearest neighbours of the other view, get margins.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
-                see :class:`solo_margins.methods.settings.Negatives`. Defaults to standard.
-            proj_output_dim, proj_hidden_dim, pred_hidden_dim, temperature, queue_size: as for
-                NNCLR.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `negatives` (dict): ``kind`` (standard, debiased, hard or gaussian) and what that reads;
+            see `solo_margins.methods.settings.Negatives`. Defaults to standard.
+        - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`, `temperature`, `queue_size`:
+            as for NNCLR.
     """
 
     own_settings = (

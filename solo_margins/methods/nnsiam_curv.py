@@ -21,9 +21,10 @@ from solo_margins.methods.queues import compared_with_neighbours
 class NNSiamCurv(MarginMethod, NNSiam):
     """NNSiam whose pairs of a prediction and a nearest neighbour are weighted by their angle.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            proj_output_dim, proj_hidden_dim, pred_hidden_dim, queue_size: as for NNSiam.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`, `queue_size`: as for NNSiam.
     """
 
     has_negatives = False

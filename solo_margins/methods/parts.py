@@ -106,7 +106,7 @@ def encode_in_parts(
 def in_order(parts: list[Tensor]) -> Tensor:
     """Return the rows of all parts in the order of the images.
 
-    Example:
+    Examples:
         >>> in_order([torch.tensor([0, 2, 4]), torch.tensor([1, 3, 5])])
         tensor([0, 1, 2, 3, 4, 5])
     """

@@ -72,14 +72,16 @@ class Schedule:
     With t the part of ``epochs`` that has passed, at most 1, and n and N the steps that were taken
     and those of all ``epochs``:
 
-    .. math:: v = \text{start} + (\text{end} - \text{start}) \, r, \qquad
-        r = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
-        [t = 1] \ \text{(constant)}, \quad
-        \frac{\log(1 + n)}{\log(1 + N)} \ \text{(log)}
+    $$
+    v = \text{start} + (\text{end} - \text{start}) \, r, \qquad
+    r = t \ \text{(linear)}, \quad (1 - \cos \pi t) / 2 \ \text{(cosine)}, \quad
+    [t = 1] \ \text{(constant)}, \quad
+    \frac{\log(1 + n)}{\log(1 + N)} \ \text{(log)}
+    $$
 
-    A cycle goes there and back in every ``epochs`` epochs, :math:`r = (1 - \cos 2 \pi t) / 2`
+    A cycle goes there and back in every ``epochs`` epochs, $r = (1 - \cos 2 \pi t) / 2$
     with t unbounded. For a temperature that is the schedule of https://arxiv.org/abs/2303.13664.
-    A temperature of the kind log is :math:`1 / v` with the inverses of its two ends, so that its
+    A temperature of the kind log is $1 / v$ with the inverses of its two ends, so that its
     inverse grows as the logarithm of time does (https://arxiv.org/abs/2603.12552).
     The value depends on the number of steps alone, so that a resumed run continues with it.
 
@@ -92,7 +94,7 @@ class Schedule:
             whichever limit ends it.
         is_inverted: whether the inverse of the value follows the formula.
 
-    Example:
+    Examples:
         >>> ramp = Schedule("linear", start=1.0, end=5.0, epochs=10)
         >>> [ramp.at(epoch) for epoch in (0, 2.5, 10, 50)]
         [1.0, 2.0, 5.0, 5.0]
@@ -154,7 +156,7 @@ class Alignment:
 
     Args:
         base: the temperature without a change, > 0; see
-            :func:`solo_margins.losses.aligned_temperature`.
+            `solo_margins.losses.aligned_temperature`.
         factor: how strongly the temperature follows the positives, in [0, 1].
         reference: the mean cosine of positives at which it is ``base``, in [0, 1].
     """
@@ -178,7 +180,7 @@ def read_schedules(
             linear, ``to`` the field's own value, ``from`` the value without effect (for a
             constant: ``to``, for the temperature: its own), and ``epochs`` all of training. A
             field without any of them is not scheduled. A temperature of the kind alignment has
-            ``factor`` and ``reference`` instead; see :class:`Alignment`.
+            ``factor`` and ``reference`` instead; see `Alignment`.
         values: field to its own value.
         max_epochs: length of training, None where the number of steps may end it earlier.
 

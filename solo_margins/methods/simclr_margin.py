@@ -26,16 +26,17 @@ from solo_margins.methods.base import MarginMethod
 class SimCLRMargin(MarginMethod, SimCLR):
     """SimCLR whose positives get margins and scaled gradients; its weights are SimCLR's.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            negatives (dict): ``kind`` (standard, debiased [2], hard [3] or gaussian [4]) and what
-                that reads; see :class:`solo_margins.methods.settings.Negatives`. Defaults to
-                standard.
-            proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
-                false, as in solo-learn.
-            proj_last_batch_norm (bool): batch normalisation of the projector's output. Defaults to
-                false, as in solo-learn.
-            proj_output_dim, proj_hidden_dim, temperature: as for SimCLR.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `negatives` (dict): ``kind`` (standard, debiased [2], hard [3] or gaussian [4]) and what
+            that reads; see `solo_margins.methods.settings.Negatives`. Defaults to
+            standard.
+        - `proj_batch_norm` (bool): batch normalisation before the projector's ReLU. Defaults to
+            false, as in solo-learn.
+        - `proj_last_batch_norm` (bool): batch normalisation of the projector's output. Defaults to
+            false, as in solo-learn.
+        - `proj_output_dim`, `proj_hidden_dim`, `temperature`: as for SimCLR.
     """
 
     own_settings = (

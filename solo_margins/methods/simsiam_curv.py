@@ -21,9 +21,10 @@ from solo_margins.methods.base import MarginMethod
 class SimSiamCurv(MarginMethod, SimSiam):
     """SimSiam whose pairs are weighted by their angle.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            proj_output_dim, proj_hidden_dim, pred_hidden_dim: as for SimSiam.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`: as for SimSiam.
     """
 
     has_negatives = False

@@ -20,11 +20,12 @@ from solo_margins.methods.base import MarginMethod
 class SupConMargin(MarginMethod, SupCon):
     """SupCon whose positives, all images of the same class, get margins.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            proj_batch_norm (bool): batch normalisation before the projector's ReLU. Defaults to
-                false, as in solo-learn.
-            proj_output_dim, proj_hidden_dim, temperature: as for SupCon.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `proj_batch_norm` (bool): batch normalisation before the projector's ReLU. Defaults to
+            false, as in solo-learn.
+        - `proj_output_dim`, `proj_hidden_dim`, `temperature`: as for SupCon.
     """
 
     own_settings = (

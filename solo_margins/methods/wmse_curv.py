@@ -24,10 +24,11 @@ from solo_margins.methods.queues import changed_in_groups
 class WMSECurv(MarginMethod, WMSE):
     """W-MSE whose pairs of whitened projections are weighted by their angle.
 
-    Extra cfg settings, besides those of :class:`MarginMethod`:
-        method_kwargs:
-            proj_output_dim, proj_hidden_dim, whitening_iters, whitening_size, whitening_eps: as for
-                W-MSE.
+    Extra cfg settings, besides those of `MarginMethod`:
+
+    - `method_kwargs`:
+        - `proj_output_dim`, `proj_hidden_dim`, `whitening_iters`, `whitening_size`,
+            `whitening_eps`: as for W-MSE.
     """
 
     has_negatives = False

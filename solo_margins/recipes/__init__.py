@@ -79,7 +79,7 @@ def recipe_value(method: str, data: str, variant: str, key: str, default: Any = 
     Raises:
         ValueError: there is no such recipe; the message lists those that there are.
 
-    Example:
+    Examples:
         >>> recipe_value("mocov3_margin", "cifar10", "pos", "margins.positive_scale", 1.0)
         20
         >>> recipe_value("mocov3_margin", "cifar10", "pos", "margins.angular", 0.0)
@@ -148,7 +148,7 @@ def few_labels_setting(labels: Any, name: str) -> Any:
     Raises:
         ValueError: SimCLR has no values for this percentage.
 
-    Example:
+    Examples:
         >>> few_labels_setting(1, "fraction"), few_labels_setting(10, "max_epochs")
         (0.01, 30)
     """
@@ -163,7 +163,7 @@ def few_labels_setting(labels: Any, name: str) -> Any:
 def probe_setting(data: str | None, name: str, default: Any) -> Any:
     """Return a setting of the linear probe on a data set, or the default for all other data.
 
-    Example:
+    Examples:
         >>> probe_setting("imagenet", "max_epochs", 100), probe_setting("cifar10", "lr", 1.0)
         (90, 1.0)
     """

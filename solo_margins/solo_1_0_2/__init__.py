@@ -1,7 +1,7 @@
 """solo-learn 1.0.2, the only release of the package registry, made to look like the repository.
 
 Each module in the folders below takes the place of the module of the same name in ``solo``: after
-:func:`install`, ``from solo.methods.mocov3 import MoCoV3`` means the same with either solo-learn.
+`install`, ``from solo.methods.mocov3 import MoCoV3`` means the same with either solo-learn.
 Parts of the release are used where they do what those of the repository do; what it lacks is
 written here against the interface of the repository. There is what our three methods for the
 release, the demo and the tests need. With the repository nothing here is ever imported.

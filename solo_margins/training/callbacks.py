@@ -1,4 +1,4 @@
-"""Callbacks of every run of our programs; :mod:`solo_margins.training.fit` lists them all."""
+"""Callbacks of every run of our programs; `solo_margins.training.fit` lists them all."""
 
 import logging
 import re

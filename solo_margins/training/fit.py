@@ -42,7 +42,7 @@ def fit(
         cfg: the parsed configuration.
         model: a method, or a linear classifier.
         data: its images.
-        run: where it is, see :func:`solo_margins.training.run_folder.choose_run`.
+        run: where it is, see `solo_margins.training.run_folder.choose_run`.
         classifier: what ``val_acc1`` is the accuracy of, for the report at the end.
     """
     guard = InterruptGuard()

@@ -66,7 +66,7 @@ class InterruptGuard(pl.Callback):
             signal.signal(number, handler)
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take SIGTERM back from Lightning; see :meth:`on_train_start`."""
+        """Take SIGTERM back from Lightning; see `on_train_start`."""
         self._install(self._handlers)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -27,7 +27,7 @@ def linear(cfg: DictConfig) -> Run:
         cfg: a linear configuration with solo-learn's keys. ``pretrained_feature_extractor`` names
             a checkpoint or the folder of its run; what the configuration leaves open of
             ``backbone``, ``pretrain_method``, ``data`` and ``data.augmentations`` is taken from
-            the ``args.json`` beside it. The optional keys of :func:`solo_margins.training.pretrain`
+            the ``args.json`` beside it. The optional keys of `solo_margins.training.pretrain`
             are read here too.
 
     Raises:

@@ -26,7 +26,7 @@ def pretrain(cfg: DictConfig) -> Run:
             them, all optional: ``run_id`` (name of the run's folder in
             ``<checkpoint.dir>/<method>/``; by default after ``name``, with a number where that is
             taken), ``loggers.csv`` (true), ``loggers.tensorboard`` (false), ``results`` (a file
-            that a finished run adds a line to, see :mod:`solo_margins.results`), ``skip_finished``
+            that a finished run adds a line to, see `solo_margins.results`), ``skip_finished``
             (true: a run that is in that file is not run again), and every argument of Lightning's
             ``Trainer``.
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from margin_names import named
 from naive_losses import naive_logits, naive_weight
 
 from solo_margins.lens import curves
@@ -45,7 +46,7 @@ def naive_row(angle, q, margins):
     return changed, (1 - changed) * weight * -slope
 
 
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=named)
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.9])
 def test_curves_follow_the_equations(margins, q):
     spec = ContrastSpec(TAU, margins)
@@ -77,7 +78,7 @@ def test_curves_follow_the_equations(margins, q):
     torch.testing.assert_close((slope * found["weight"] * positive), expected["all factors"])
 
 
-@pytest.mark.parametrize("margins", [PLAIN, MARGINS[5]], ids=str)
+@pytest.mark.parametrize("margins", [PLAIN, MARGINS[5]], ids=named)
 def test_without_negatives_the_probability_counts_for_nothing(margins):
     spec = ContrastSpec(1.0, margins, negatives_weight=0.0)
     angles = curves.ANGLES[10:-1:10]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from margin_names import named
 
 from solo_margins.lens.capture import StepCapture
 from solo_margins.lens.measures import measure, separation
@@ -38,7 +39,7 @@ def measured(margins=PLAIN, noise=0.3, temperature=0.2):
         (Margins(positive_scale=3.0), 3.0, 1.0),
         (Margins(scaling=lambda angle, q: torch.full_like(angle, 0.5)), 0.5, 1.0),
     ],
-    ids=str,
+    ids=named,
 )
 def test_effective_scales(margins, of_positives, of_negatives):
     found = measured(margins).scalars

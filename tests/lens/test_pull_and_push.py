@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from margin_names import named
 from naive_losses import naive_contrastive, naive_curve
 from torch.nn.functional import cosine_similarity, normalize
 
@@ -97,7 +98,7 @@ def check(found, *pairs, temperature, margins, negatives_weight=1.0, **settings)
     assert found["silenced_positives"].equal((left < 0.1)[is_positive])
 
 
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=named)
 @pytest.mark.parametrize("negatives_weight", [0.0, 0.5, 1.0, 2.0])
 def test_query_and_key(margins, negatives_weight):
     query, key = vectors(12), vectors(12, seed=1)
@@ -113,7 +114,7 @@ def test_query_and_key(margins, negatives_weight):
     assert ("chance_loss" in found) == (negatives_weight == 1)
 
 
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=named)
 @pytest.mark.parametrize(
     ("loss_func", "settings", "naive"),
     [
@@ -186,7 +187,7 @@ def test_labels_without_a_partner_count_for_nothing():
         Margins(curvature=0.3, scaling=lambda angle, q: angle / 10 + q),
         Margins(angular=torch.linspace(-0.2, 0.6, 7), positive_scale=torch.arange(1.0, 8.0)),
     ],
-    ids=str,
+    ids=named,
 )
 def test_pairs_without_negatives(margins):
     p, z = vectors(7), vectors(7, seed=1)

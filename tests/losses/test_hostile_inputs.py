@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from loss_calls import PUBLIC, TILED, Settings, focal, takes
+from margin_names import named
 
 from solo_margins.losses import (
     Margins,
@@ -181,7 +182,7 @@ def test_both_forms_overflow_in_float16_alone(form):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("margins", [Margins(), MARGINS[5], MARGINS[6]], ids=str)
+@pytest.mark.parametrize("margins", [Margins(), MARGINS[5], MARGINS[6]], ids=named)
 def test_nan_comes_out_as_nan(dtype, rows, margins):
     first, second = general(dtype, rows), general(dtype, 2 * rows)[rows:]
     first[0, 0] = math.nan
@@ -237,7 +238,7 @@ def test_no_row_has_a_prototype(prototypes):
         assert (z.grad == 0).all(), margins
 
 
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=named)
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_one_prototype_is_certain(margins, temperature):
     """Without negatives the value is 0; the gradient is that of the positive or none."""

@@ -18,6 +18,7 @@ from loss_calls import (
     value_and_gradients,
     vectors,
 )
+from margin_names import named
 
 from solo_margins.losses import Margins
 
@@ -94,7 +95,7 @@ DIFFERENTIABLE = [name for name in PUBLIC if not name.endswith("gaussian")]
         Margins(angular=-0.9),
         Margins(angular=-0.9, beyond_pi="monotone"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_gradcheck(name, margins):
     first, second = (vectors(6, seed, width=4).requires_grad_() for seed in (3, 4))

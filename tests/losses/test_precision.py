@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from loss_calls import PUBLIC, Settings, focal
+from margin_names import named
 from older_torch import needs_float16_on_cpus
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -48,7 +49,7 @@ def exact_loss_and_slope(angle, margins):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=named)
 def test_angle_sweep(dtype, margins):
     """From 0 to π the gradient is the derivative by the angle of the pair that the dtype holds.
 
@@ -117,7 +118,7 @@ def pair(dtype):
 @pytest.mark.parametrize(
     "autocast",
     [None, torch.bfloat16, pytest.param(torch.float16, marks=needs_float16_on_cpus)],
-    ids=str,
+    ids=named,
 )
 def test_every_dtype_agrees_with_float64_on_the_same_numbers(dtype, autocast):
     """What a dtype holds is computed in float32 or better, autocast or not."""
@@ -183,7 +184,7 @@ def test_mixed_dtypes_meet_in_the_wider_one():
 
 
 @needs_float16_on_cpus
-@pytest.mark.parametrize("margins", MARGINS, ids=str)
+@pytest.mark.parametrize("margins", MARGINS, ids=named)
 def test_loss_scaling_of_float16_training(margins):
     """A scaler saves the gradients that float16 alone loses, and its factor goes through."""
     scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)

@@ -16,9 +16,6 @@ import traceback
 
 OURS = ("solo_margins.training", "solo_margins.evaluation.knn", "solo_margins.evaluation.probe")
 
-for name in sys.argv[1:] or ("hydra", "matplotlib.pyplot", *OURS):
-    importlib.import_module(name)
-
 
 def _become(order):
     """Run a program in this process and leave it with its exit code."""
@@ -76,4 +73,6 @@ def main():
 
 
 if __name__ == "__main__":
+    for name in sys.argv[1:] or ("hydra", "matplotlib.pyplot", *OURS):
+        importlib.import_module(name)
     main()

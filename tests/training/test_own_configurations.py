@@ -48,7 +48,7 @@ def test_all_methods_with_a_margin_form_have_a_recipe():
     assert {recipe.values[1] for recipe in recipes()} == set(METHOD_NAMES)
 
 
-@pytest.mark.parametrize(("file", "method"), recipes())
+@pytest.mark.parametrize(("file", "method"), [*recipes()])
 def test_a_recipe_of_solo_learn_builds_the_margin_form(program, file, method):
     with initialize_config_dir(str(file.parent), version_base=None):
         recipe = compose(file.name)

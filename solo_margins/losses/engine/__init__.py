@@ -1,6 +1,6 @@
 """The losses optimised for speed and memory: tiles of rows, gradients in the forward pass.
 
-Its functions are those of :mod:`solo_margins.losses.plain`.
+Its functions are those of `solo_margins.losses.plain`.
 """
 
 from solo_margins.losses.engine.comparisons import prototypes, query_key, queue, same_id, views

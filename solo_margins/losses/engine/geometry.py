@@ -126,7 +126,7 @@ class Angles(NamedTuple):
 def angles_between(first: Tensor, second: Tensor, margins: Margins) -> Angles:
     r"""Return the angles between unit vectors, accurate near 0 and near π.
 
-    The sine is the length of the tangent :math:`v - \cos\theta\, u`, as exact as the vectors; that
+    The sine is the length of the tangent $v - \cos\theta\, u$, as exact as the vectors; that
     of the arccos of a dot product is off by up to 5e-4 in float32. A pair with a zero vector is at
     π/2.
     """

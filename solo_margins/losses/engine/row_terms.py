@@ -14,7 +14,7 @@ class RowTerms(NamedTuple):
     r"""Loss of each row and the shares of its gradient, attenuation included.
 
     The derivative by a positive's logit is ``-to_positives`` times its share among the positives;
-    that by the log-sum of negatives is ``to_negatives``. ``gap`` is :math:`\log((1 - q)/q)`.
+    that by the log-sum of negatives is ``to_negatives``. ``gap`` is $\log((1 - q)/q)$.
     """
 
     loss: Tensor
@@ -24,7 +24,7 @@ class RowTerms(NamedTuple):
 
 
 def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms:
-    r"""Return the terms of generalised InfoNCE, :math:`-z' + \beta \log \sum \exp z'` (Eq. 6, 9).
+    r"""Return the terms of generalised InfoNCE, $-z' + \beta \log \sum \exp z'$ (Eq. 6, 9).
 
     With β = 1 nothing cancels, however close q is to 1.
     """
@@ -51,14 +51,15 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
 def loss_terms(
     positive: Tensor, negative: Tensor, counts: Counts | None, spec: ContrastSpec
 ) -> RowTerms:
-    r"""Return the terms of InfoNCE, with negatives of which a share :math:`\tau^+` is false.
+    r"""Return the terms of InfoNCE, with negatives of which a share $\tau^+$ is false.
 
-    .. math::
-        N_g = \max\left(\frac{S - n \tau^+ \bar P}{1 - \tau^+}, n e^{-1/\tau}\right), \qquad
-        L = -\log \frac{P}{P + N_g}
+    $$
+    N_g = \max\left(\frac{S - n \tau^+ \bar P}{1 - \tau^+}, n e^{-1/\tau}\right), \qquad
+    L = -\log \frac{P}{P + N_g}
+    $$
 
-    with :math:`P` the sum and :math:`\bar P` the mean over positives, :math:`S` the (weighted) sum
-    over the row's :math:`n` negatives. All is computed relative to the larger of the two log-sums.
+    with $P$ the sum and $\bar P$ the mean over positives, $S$ the (weighted) sum
+    over the row's $n$ negatives. All is computed relative to the larger of the two log-sums.
     """
     if spec.tau_plus == 0.0:
         return info_nce(positive, negative, spec)

@@ -7,5 +7,5 @@ from solo_margins.losses.margins import ContrastSpec
 
 
 def mocov3_loss_func(query: Tensor, key: Tensor, temperature: float = 0.2) -> Tensor:
-    r"""Return MoCo v3's loss, :math:`2\tau` times the cross-entropy of cosine logits."""
+    r"""Return MoCo v3's loss, $2\tau$ times the cross-entropy of cosine logits."""
     return 2 * temperature * plain.query_key(query, key.detach(), ContrastSpec(temperature))

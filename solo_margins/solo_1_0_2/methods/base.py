@@ -160,7 +160,7 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
     """Adds a momentum copy of the backbone, updated after every optimizer step.
 
     Args:
-        cfg: as for :class:`BaseMethod`, with ``momentum.{base_tau, final_tau, classifier}``.
+        cfg: as for `BaseMethod`, with ``momentum.{base_tau, final_tau, classifier}``.
     """
 
     last_step: int
