@@ -33,7 +33,7 @@ LAYERS = [
     ["methods"],
     ["training"],
     ["evaluation"],
-    ["export", "knn", "linear", "pretrain", "probe"],
+    ["export", "knn", "linear", "pretrain", "probe", "transfer"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The registry imports the methods inside of a function, and the release shares one module of data.
