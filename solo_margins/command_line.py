@@ -118,11 +118,14 @@ def _check_choice(override: str, folders: Sequence[Any]) -> None:
 def _check_margin(override: str) -> None:
     """Raise ``ValueError`` for a margin that there is not; Hydra's own advice is to add it."""
     key = override.lstrip("+~").partition("=")[0]
-    group, _, name = key.rpartition(".")
-    if group == "margins":
-        raise ValueError(f"There is no setting {key}: use method_kwargs.{key}.")
-    if group == "method_kwargs.margins" and name not in FIELDS:
-        raise ValueError(f"{unknown_setting(group, name, FIELDS)}.")
+    known = (*FIELDS, "scaling")
+    # In our configurations margins.* is short for method_kwargs.margins.*.
+    for group in ("margins", "method_kwargs.margins"):
+        if not key.startswith(f"{group}."):
+            continue
+        name = key.removeprefix(f"{group}.").partition(".")[0]
+        if name not in known:
+            raise ValueError(f"{unknown_setting(group, name, known)}.")
 
 
 def _is_readable(override: str) -> bool:

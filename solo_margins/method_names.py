@@ -13,7 +13,7 @@ METHOD_NAMES = (
     "nnbyol_curv",
     "wmse_curv",
 )
-# Other names of methods. Runs are recorded under the first one.
+# Other names of methods, and the names that their runs are recorded under.
 ALIASES = {
     "byol_margin": "byol_curv",
     "simsiam_margin": "simsiam_curv",

@@ -6,6 +6,7 @@
 import hydra
 from omegaconf import DictConfig
 
+from solo_margins import resolvers
 from solo_margins.cli import run_cli
 from solo_margins.command_line import run_program
 from solo_margins.training import pretrain
@@ -22,6 +23,8 @@ def program(cfg: DictConfig) -> None:
 
 def main() -> None:
     """Run the program as the command line says."""
+    # What the configurations call, ${solo_margins.recipe:…} and others.
+    resolvers.install()
     run_program(program)
 
 

@@ -60,6 +60,8 @@ IGNORED_VALUES = {
     "data.on_error": "raise",
     "numerics.on_nonfinite": "stop",
     "method_kwargs.simulated_ranks": 1,
+    "method_kwargs.negatives.mean": 0.7,
+    "method_kwargs.negatives.width": 1.0,
     "normalize_features": False,
 }
 # Where images are stored. Data with a name are the same everywhere; other data are known by this.

@@ -62,12 +62,12 @@ def read_scaling(written: Any) -> Scaling | None:
         return None
     if isinstance(written, Mapping):
         function = _by_target(written)
-    elif written in SCALINGS:
+    elif isinstance(written, str) and written in SCALINGS:
         function = SCALINGS[written]
     else:
-        known = ", ".join(SCALINGS) or "none so far"
+        known = ", ".join(SCALINGS) or "none: nothing has imported a module that registers one"
         raise ValueError(
-            f"{SETTING} must be a registered name ({known}) or a mapping with _target_, "
+            f"{SETTING} must be a mapping with _target_ or a registered name ({known}), "
             f"got {written!r}"
         )
     _try(function, written)
@@ -77,14 +77,17 @@ def read_scaling(written: Any) -> Scaling | None:
 def _by_target(written: Mapping[str, Any]) -> Scaling:
     if "_target_" not in written:
         raise ValueError(unknown_setting(SETTING, next(iter(written), ""), ["_target_"]))
+    name = written["_target_"]
+    if not isinstance(name, str):
+        raise ValueError(f"{SETTING}._target_ must be the path of a function, got {name!r}")
     try:
-        target = get_method(written["_target_"])
+        target = get_method(name)
         if inspect.isclass(target):
             return instantiate(written)
         return instantiate(written, _partial_=True)
     except (HydraException, ImportError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{SETTING}._target_={written['_target_']}: {reason}") from error
+        raise ValueError(f"{SETTING}._target_={name}: {reason}") from error
 
 
 def _try(function: Scaling, written: Any) -> None:
@@ -92,6 +95,8 @@ def _try(function: Scaling, written: Any) -> None:
     angles, q = torch.tensor([0.0, math.pi / 2]), torch.tensor([0.5, 0.25])
     try:
         Margins(scaling=function).own_weight(angles, q)
+    except ValueError as error:
+        raise ValueError(f"{SETTING}={written}: {error}") from error
     # Whatever it raises, it is no scaling.
     except Exception as error:
         raise ValueError(

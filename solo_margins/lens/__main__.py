@@ -22,16 +22,10 @@ A run is recorded if it is trained with lens.enabled=true. docs/lens.md explains
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from solo_margins.cli import run_cli
 
-# Module and function of each command.
-COMMANDS = {
-    "curves": ("curve_figure", "draw_curves"),
-    "report": ("report", "write_report"),
-    "advise": ("health", "advise"),
-}
+COMMANDS = ("curves", "report", "advise")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -43,17 +37,30 @@ def main(arguments: Sequence[str]) -> None:
     if command not in COMMANDS:
         problem = f"Unknown command {command!r}" if command else "No command is given"
         raise ValueError(f"{problem}. Choose from: {', '.join(COMMANDS)}.")
-    module, function = COMMANDS[command]
     try:
-        run = getattr(import_module(f"solo_margins.lens.{module}"), function)
+        answer = _run(command, arguments[1:])
     except ModuleNotFoundError as missing:
         package = str(missing.name).partition(".")[0]
         raise ValueError(
             f"The lens needs {package} for this, which is not installed: run "
             '`pip install ".[lens]"` in the folder of solo-margins.'
         ) from None
-    answer = run(arguments[1:])
-    print(answer if command == "advise" else f"Written: {answer}")
+    print(answer)
+
+
+def _run(command: str, settings: Sequence[str]) -> str:
+    """Run a command and return what to print; each needs other packages."""
+    if command == "curves":
+        from solo_margins.lens.curve_figure import draw_curves
+
+        return f"Written: {draw_curves(settings)}"
+    if command == "report":
+        from solo_margins.lens.report import write_report
+
+        return f"Written: {write_report(settings)}"
+    from solo_margins.lens.health import advise
+
+    return advise(settings)
 
 
 def _help(command: str) -> str:

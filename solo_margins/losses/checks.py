@@ -50,6 +50,7 @@ class Range:
 NON_NEGATIVE = Range("a number >= 0")
 POSITIVE = Range("a number > 0", excluded=(0.0, math.inf))
 UP_TO_ONE = Range("a number in [0, 1]", high=1.0)
+WIDTH = Range("a number in [0.001, 1000]", low=1e-3, high=1e3)
 BELOW_ONE = Range("a number in [0, 1)", high=1.0, excluded=(1.0,))
 BAND = Range("a number with 0 < lower < upper < 1", high=1.0, excluded=(0.0, 1.0))
 

@@ -20,6 +20,7 @@ from solo_margins.losses.checks import (
     NON_NEGATIVE,
     POSITIVE,
     UP_TO_ONE,
+    WIDTH,
     Range,
     described,
     is_readable,
@@ -254,11 +255,12 @@ class Margins:
         """
         assert self.scaling is not None
         angle = angle.detach()
-        weight = self.scaling(angle, q.detach().expand_as(angle))
-        if not isinstance(weight, Tensor) or not _fits(weight, angle):
+        # A copy: a function that writes into its arguments must not change what others read.
+        weight = self.scaling(angle.clone(), q.detach().expand_as(angle).clone())
+        if not isinstance(weight, Tensor) or weight.is_complex() or not _fits(weight, angle):
             raise ValueError(
-                f"scaling must return a tensor that fits the shape {tuple(angle.shape)} of its "
-                f"angles, on {angle.device}, got {described(weight)}"
+                "scaling must return a tensor of real numbers that fits the shape "
+                f"{tuple(angle.shape)} of its angles, on {angle.device}, got {described(weight)}"
             )
         weight = weight.detach().to(angle.dtype).expand_as(angle)
         if is_positive is not None:
@@ -346,7 +348,7 @@ class ContrastSpec:
         tau_plus: the share of false negatives that is subtracted, in [0, 1); 0 for none.
         beta: how strongly hard negatives are weighted, >= 0; not the β of Eq. 6.
         mean: the cosine μ in [-1, 1] at which negatives weigh most; None weights none.
-        width: σ > 0 of these weights.
+        width: σ of these weights, in [0.001, 1000].
         gathers: whether several processes compare with each other's vectors.
 
     Raises:
@@ -368,7 +370,7 @@ class ContrastSpec:
         require_number("negatives_weight", self.negatives_weight, NON_NEGATIVE)
         require_number("tau_plus", self.tau_plus, BELOW_ONE)
         require_number("beta", self.beta, NON_NEGATIVE)
-        require_number("width", self.width, POSITIVE)
+        require_number("width", self.width, WIDTH)
         if self.mean is not None:
             require_number("mean", self.mean, COSINE)
             if self.beta != 0.0:
@@ -385,9 +387,7 @@ class ContrastSpec:
     def log_gaussian(self, cosine: Tensor) -> Tensor:
         r"""Return $-(\cos\theta - \mu)^2 / 2 \sigma^2$ of negatives, without gradient."""
         assert self.mean is not None
-        # It stays finite, however small the width is.
-        factor = min(0.5 / self.width / self.width, 1e30)
-        return cosine.detach().sub(self.mean).square_().mul_(-factor)
+        return cosine.detach().sub(self.mean).square_().mul_(-0.5 / self.width**2)
 
 
 def require_margins(margins: Any) -> None:

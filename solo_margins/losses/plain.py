@@ -108,7 +108,7 @@ def row_losses(
         if spec.mean is not None:  # those near a cosine count most
             log_weight = spec.log_gaussian(angle.cos())
             log_mean = log_sum(log_weight, is_negative) - negatives.log()
-            logits = logits + log_weight - log_mean.unsqueeze(1)
+            logits = logits + (log_weight - log_mean.unsqueeze(1))
         negative = log_sum(logits, is_negative)
         if spec.tau_plus > 0.0:  # debiased negatives
             peak = torch.maximum(positive, negative).detach()

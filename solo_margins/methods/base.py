@@ -56,6 +56,8 @@ class MarginMethod(CorrectedMethod):
     has_negatives: ClassVar[bool] = True
     # Whether the negatives, if any, are images of the same batch.
     in_batch_negatives: ClassVar[bool] = True
+    # Whether it compares exactly two large crops.
+    compares_two_crops: ClassVar[bool] = True
     # Whether batches go into a queue, whose size must be a multiple of theirs.
     has_queue: ClassVar[bool] = False
     # Fields of the margins that ``margins_for`` computes, whatever the settings are: those must not
@@ -88,7 +90,8 @@ class MarginMethod(CorrectedMethod):
     def read_settings(cls, cfg: DictConfig) -> MarginSettings:
         """Return the settings of a configuration, which gets the values of those that it lacks.
 
-        This is the only place that reads them: the constructor calls it once.
+        Nothing else reads them. The constructor calls it; our program also does before it resumes,
+        to compare a run's settings with those of its checkpoint.
 
         Raises:
             ValueError: a setting in ``method_kwargs`` or ``momentum`` is unknown or out of range.
@@ -281,19 +284,30 @@ class OneDirection(MarginMomentumMethod):
         _, (strong, weak), targets = batch
         student = self.base_training_step(strong, targets)
         teacher = self._shared_step_momentum(weak, targets)
-        classified = {"train_": student}
+        loss = student["loss"]
+        self.log_step(
+            train_class_loss=student["loss"],
+            train_acc1=student["acc1"],
+            train_acc5=student["acc5"],
+        )
         if self.momentum_classifier is not None:
-            classified["train_momentum_"] = teacher
-        for prefix, out in classified.items():
-            named = {f"{prefix}{name}": out[name] for name in ("acc1", "acc5")}
-            self.log_step(**named, **{f"{prefix}class_loss": out["loss"]})
+            loss = loss + teacher["loss"]
+            self.log_step(
+                train_momentum_class_loss=teacher["loss"],
+                train_momentum_acc1=teacher["acc1"],
+                train_momentum_acc5=teacher["acc5"],
+            )
         if self.knn_eval:
             labelled = targets != -1
             features = student["feats"].detach()[labelled]
             self.knn(train_features=features, train_targets=targets[labelled])
-        outputs = {name: [value] for name, value in student.items()}
-        outputs |= {f"momentum_{name}": [value] for name, value in teacher.items()}
-        return {**outputs, "loss": sum(out["loss"] for out in classified.values())}
+        outputs: dict[str, Any] = {}
+        for name, value in student.items():
+            outputs[name] = [value]
+        for name, value in teacher.items():
+            outputs[f"momentum_{name}"] = [value]
+        outputs["loss"] = loss
+        return outputs
 
 
 def add_batchnorm(head: nn.Module) -> None:
@@ -303,7 +317,8 @@ def add_batchnorm(head: nn.Module) -> None:
         if isinstance(layer, nn.ReLU) and isinstance(layers[-1], nn.Linear):
             layers.append(nn.BatchNorm1d(layers[-1].out_features))
         layers.append(layer)
-    head._modules.update(nn.Sequential(*layers)._modules)
+    for place, layer in enumerate(layers):
+        head.add_module(str(place), layer)
 
 
 def _check_queue(cfg: DictConfig) -> None:

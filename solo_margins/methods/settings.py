@@ -17,6 +17,7 @@ from solo_margins.losses.checks import (
     NON_NEGATIVE,
     POSITIVE,
     UP_TO_ONE,
+    WIDTH,
     require_band,
     require_choice,
     require_count,
@@ -24,7 +25,7 @@ from solo_margins.losses.checks import (
     require_number,
 )
 from solo_margins.losses.margins import COSINE, RANGES, Margins
-from solo_margins.losses.margins import FIELDS as NUMBERS_OF_MARGINS
+from solo_margins.losses.margins import FIELDS as MARGIN_NAMES
 from solo_margins.scalings import read_scaling
 
 PLACE = "method_kwargs.schedules"
@@ -41,7 +42,7 @@ FLAGS = {
     "proj_last_batch_norm": False,
 }
 # Fields that can be scheduled; a ramp cannot start or end at an infinite curvature.
-FIELDS = {
+SCHEDULABLE = {
     **RANGES,
     "curvature": POSITIVE,
     "polarization_weight": NON_NEGATIVE,
@@ -188,7 +189,7 @@ def read_schedules(
         ValueError: a field, a key or a kind is unknown, or a value is out of its field's range.
     """
     schedules: dict[str, Schedule | Alignment] = {}
-    for field, given in known_settings(PLACE, entries, FIELDS).items():
+    for field, given in known_settings(PLACE, entries, SCHEDULABLE).items():
         place = f"{PLACE}.{field}"
         kinds: tuple[str, ...] = KINDS
         keys: tuple[str, ...] = ("kind", *KEYS)
@@ -228,9 +229,9 @@ def _read_ramp(
     max_epochs: float | None,
 ) -> Schedule:
     known_settings(f"{place} with kind={kind}", entry, KEYS)
-    end = require_number(f"{place}.to", entry.get("to", own_value), FIELDS[field])
+    end = require_number(f"{place}.to", entry.get("to", own_value), SCHEDULABLE[field])
     default = end if kind == "constant" else NO_EFFECT.get(field, own_value)
-    start = require_number(f"{place}.from", entry.get("from", default), FIELDS[field])
+    start = require_number(f"{place}.from", entry.get("from", default), SCHEDULABLE[field])
     epochs = entry.get("epochs", max_epochs)
     if epochs is not None:
         allowed = POSITIVE if kind == "cycle" else NON_NEGATIVE
@@ -281,7 +282,7 @@ class Negatives:
             hard.
         beta: concentration on hard negatives, >= 0; read by hard.
         mean: the cosine of the negatives that weigh most, in [-1, 1]; read by gaussian.
-        width: > 0, how far around it others weigh; read by gaussian.
+        width: in [0.001, 1000], how far around it others weigh; read by gaussian.
     """
 
     kind: str = "standard"
@@ -295,7 +296,7 @@ class Negatives:
         require_number("tau_plus", self.tau_plus, BELOW_ONE)
         require_number("beta", self.beta, NON_NEGATIVE)
         require_number("mean", self.mean, COSINE)
-        require_number("width", self.width, POSITIVE)
+        require_number("width", self.width, WIDTH)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -410,7 +411,7 @@ class MarginSettings:
     def as_config(self) -> dict[str, Any]:
         """Return the settings as a configuration holds them."""
         content: dict[str, Any] = {
-            "margins": {name: getattr(self.margins, name) for name in NUMBERS_OF_MARGINS},
+            "margins": {name: getattr(self.margins, name) for name in MARGIN_NAMES},
             "polarization": asdict(self.polarization),
             "negatives": asdict(self.negatives),
             "schedules": {name: each.settings() for name, each in self.schedules.items()},
@@ -447,7 +448,7 @@ def take_short_margins(cfg: DictConfig) -> None:
         ValueError: a setting has another value there.
     """
     short = setting(cfg, "margins", {})
-    known_settings("margins", short, (*NUMBERS_OF_MARGINS, "scaling"))
+    known_settings("margins", short, (*MARGIN_NAMES, "scaling"))
     for name, value in short.items():
         key = f"method_kwargs.margins.{name}"
         present = setting(cfg, key)

@@ -32,6 +32,7 @@ class WMSECurv(MarginMethod, WMSE):
     """
 
     has_negatives = False
+    compares_two_crops = False
     own_settings = (
         "proj_hidden_dim",
         "proj_output_dim",

@@ -20,14 +20,13 @@ from solo_margins.checkpoints import newest_checkpoint, read_settings, reason_of
 from solo_margins.cli import TrainingStopped
 from solo_margins.config import read, setting
 from solo_margins.data.datamodule import RunData
+from solo_margins.lens import Lens
 from solo_margins.training.callbacks import ClosingReport, GradientNorm, ProgressBar, SeededSteps
 from solo_margins.training.checkpointing import RunCheckpointer, checkpointer_of
 from solo_margins.training.interruption import InterruptGuard
+from solo_margins.training.known_keys import CHOSEN_BY_US
 from solo_margins.training.nonfinite import GuardSettings, NonFiniteGuard
 from solo_margins.training.run_folder import RUN_ID_VARIABLE, Run, held_folder
-
-# Arguments of the trainer that a configuration cannot set.
-RESERVED = ("self", "logger", "callbacks", "enable_checkpointing")
 
 # What the system says of a disk that takes no more.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -144,10 +143,10 @@ def _outcome(trainer: Any, run: Run) -> Run:
     checkpoint = None if checkpointer is None else checkpointer.last_ckpt
     checkpoint = checkpoint or newest_checkpoint(run.folder)
     for callback in trainer.callbacks:
-        reason = getattr(callback, "stopped", None)
-        if reason is not None:
+        if isinstance(callback, Lens) and callback.stopped is not None:
             raise TrainingStopped(
-                f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: {reason}. "
+                f"Stopped at step {trainer.global_step} by lens.on_collapse=stop: "
+                f"{callback.stopped}. "
                 f"The last checkpoint is {checkpoint or 'none, checkpoint.enabled=false'}."
             )
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -241,7 +240,7 @@ def _trainer_arguments(cfg: DictConfig, batches: int) -> dict[str, Any]:
     """Return every setting of the configuration that is an argument of Lightning's trainer."""
     known = inspect.signature(pl.Trainer.__init__).parameters
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    arguments = {key: settings[key] for key in known if key in settings and key not in RESERVED}
+    arguments = {key: settings[key] for key in known if key in settings and key not in CHOSEN_BY_US}
     if arguments.get("log_every_n_steps") is None:
         # Lightning's default of 50 logs nothing at all of a shorter epoch.
         arguments["log_every_n_steps"] = min(50, batches)

@@ -15,8 +15,6 @@ from solo_margins.training.fit import fit, in_memory_format
 from solo_margins.training.results_log import recorded
 from solo_margins.training.run_folder import Run, choose_run, data_and_variant
 
-WITHOUT_TWO_LARGE_CROPS = ("wmse_curv",)
-
 
 def pretrain(cfg: DictConfig) -> Run:
     """Pretrain a backbone and return where its checkpoint is and how it did.
@@ -65,7 +63,7 @@ def parsed_pretraining(cfg: DictConfig) -> DictConfig:
         # solo-learn counts empty and hidden folders, too.
         cfg.data.num_classes = classes
     crops = cfg.data.num_large_crops
-    if crops != 2 and cfg.method not in WITHOUT_TWO_LARGE_CROPS:
+    if crops != 2 and method_class(cfg.method).compares_two_crops:
         raise ValueError(
             f"The method {cfg.method!r} compares 2 large crops, but augmentations make {crops}: "
             "check num_crops of the views."

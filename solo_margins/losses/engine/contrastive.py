@@ -438,7 +438,8 @@ class _Matrix:
         log_mean = weights.logsumexp(dim=1) - number.clamp_min(1.0).log()
         # Of a row without negatives it is minus infinity, as are its logits.
         log_mean.clamp_min_(-torch.finfo(logits.dtype).max)
-        logits.add_(weights).sub_(log_mean.unsqueeze(1))
+        # The mean first: beside narrow weights a logit would be rounded away.
+        logits.add_(weights.sub_(log_mean.unsqueeze(1)))
 
 
 def _product(first: Tensor, second: Tensor, factor: float, out: Tensor) -> Tensor:
