@@ -16,6 +16,8 @@ from pathlib import Path
 
 from solo_margins.files import complete_folder
 
+LARGEST = 2 * 10**9  # bytes; Tiny ImageNet has a quarter of them
+
 
 def prepare(source: Path, destination: Path) -> None:
     """Write the image folders of Tiny ImageNet, from its archive or from the unpacked folder."""
@@ -24,9 +26,16 @@ def prepare(source: Path, destination: Path) -> None:
     if source.is_dir():
         copy_images(source, destination)
         return
-    with tempfile.TemporaryDirectory(dir=destination.absolute().parent) as unpacked:
-        # It compares checksums, and writes nothing outside of the folder.
-        zipfile.ZipFile(source).extractall(unpacked)
+    with (
+        zipfile.ZipFile(source) as archive,
+        tempfile.TemporaryDirectory(dir=destination.absolute().parent) as unpacked,
+    ):
+        size = sum(entry.file_size for entry in archive.infolist())
+        if size > LARGEST:
+            raise ValueError(f"{source} is not Tiny ImageNet: it would take {size:,} bytes.")
+        for entry in archive.infolist():
+            # It compares the checksum, and writes nothing outside of the folder.
+            archive.extract(entry, unpacked)
         copy_images(Path(unpacked), destination)
 
 
