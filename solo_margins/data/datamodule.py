@@ -177,7 +177,7 @@ def _refuse_too_few(images: int, cfg: DictConfig) -> None:
         shared = "" if ranks == 1 else f", which {ranks} ranks share"
         raise ValueError(
             f"optimizer.batch_size={size} exceeds the {images} training images of "
-            f"data.train_path={cfg.data.train_path}{shared}."
+            f"data.train_path={cfg.data.train_path}{shared}: set a smaller one."
         )
 
 

@@ -91,7 +91,10 @@ class InterruptGuard(pl.Callback):
             return
         self.signal = number
         # print() may be in the middle of a write that this signal has interrupted.
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nStopping after this step.\n")
+        os.write(
+            sys.__stderr__.fileno() if sys.__stderr__ else 2,
+            b"\nStopping after this step; Ctrl-C stops at once.\n",
+        )
 
     def _everybody_stops(self, trainer: Any, step: int) -> bool:
         if trainer.world_size > 1 and step % self.STEPS_BETWEEN_QUESTIONS == 0:
