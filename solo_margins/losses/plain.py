@@ -97,7 +97,7 @@ def row_losses(
         return torch.where(mask, logits, lowest).logsumexp(dim=1)
 
     def sums(angle: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log-sum of each row's positives and how far it is above the negatives'."""
+        """Return the log-sum of each row's positives, and log(q / (1 - q))."""
         similarity = margins.similarity(angle.cos(), angle.sin())  # Eq. 7
         logits = torch.where(is_positive, similarity, angle.cos()) / temperature
         logits = logits.clamp_min(lowest)
@@ -116,24 +116,24 @@ def row_losses(
             corrected = ((negative - peak).exp() - false) / (1.0 - spec.tau_plus)
             floor = (negatives.log() - 1.0 / temperature - peak).exp()
             negative = torch.maximum(corrected, floor).clamp_min(info.tiny).log() + peak
-        gap = positive - negative
-        return positive, gap.detach().clamp_max(widest) + (gap - gap.detach())
+        log_odds = positive - negative
+        return positive, log_odds.detach().clamp_max(widest) + (log_odds - log_odds.detach())
 
     angle = _angles(cosine)
     weight = torch.where(is_positive, margins.angle_weight(angle.detach()), 1.0)  # Eq. 16–19
     if margins.attenuation > 0.0 or margins.scaling is not None:
-        gap = sums(angle.detach())[1].unsqueeze(1)
+        log_odds = sums(angle.detach())[1].unsqueeze(1)
     if margins.scaling is not None:
-        weight = weight * margins.own_weight(angle, torch.sigmoid(gap), is_positive)
+        weight = weight * margins.own_weight(angle, torch.sigmoid(log_odds), is_positive)
     if margins.attenuation > 0.0:
-        complement = torch.sigmoid(-gap)  # 1 - q
+        complement = torch.sigmoid(-log_odds)  # 1 - q
         factor = 1.0 / (1.0 - margins.attenuation + margins.attenuation * complement)
         attenuated = is_positive | (margins.attenuation_type == "I")  # Eq. 20, 21
         weight = torch.where(attenuated, weight * factor, weight)
-    positive, gap = sums(scale_gradient(angle, weight))
+    positive, log_odds = sums(scale_gradient(angle, weight))
     # -z + β log Σ exp z (Eq. 6 and 9), written such that β = 1 does not subtract large numbers
-    beta = spec.negatives_weight
-    loss = (beta - 1.0) * positive - beta * F.logsigmoid(gap)
+    push = spec.negatives_weight
+    loss = (push - 1.0) * positive - push * F.logsigmoid(log_odds)
     return torch.where(is_positive.any(dim=1), loss, 0.0)
 
 

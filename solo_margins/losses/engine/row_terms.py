@@ -28,22 +28,21 @@ def info_nce(positive: Tensor, negative: Tensor, spec: ContrastSpec) -> RowTerms
 
     With β = 1 nothing cancels, however close q is to 1.
     """
-    # β of Eq. 6; spec.beta is the weight of hard negatives.
-    margins, beta = spec.margins, spec.negatives_weight
+    margins, push = spec.margins, spec.negatives_weight  # push is β
     gap = negative - positive
     loss = F.softplus(gap, threshold=40.0)  # beyond which the two are the same in float64
     attenuated = margins.attenuated(gap)
     by_negatives = attenuated
     if margins.attenuation_type == "II" and margins.attenuation > 0.0:
         by_negatives = torch.sigmoid(gap)  # 1 - q, never by subtraction
-    if beta == 1.0:
+    if push == 1.0:
         return RowTerms(loss, attenuated, by_negatives, gap)
     # 1 - βq = (1 - β) + β(1 - q)
-    without_negatives = (1.0 - beta) * margins.attenuation_factor(torch.sigmoid(gap))
+    without_negatives = (1.0 - push) * margins.attenuation_factor(torch.sigmoid(gap))
     return RowTerms(
-        loss=beta * loss + (beta - 1.0) * positive,
-        to_positives=beta * attenuated + without_negatives,
-        to_negatives=beta * by_negatives,
+        loss=push * loss + (push - 1.0) * positive,
+        to_positives=push * attenuated + without_negatives,
+        to_negatives=push * by_negatives,
         gap=gap,
     )
 
