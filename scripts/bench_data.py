@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="of DALI and views")
     arguments = parser.parse_args()
     if importlib.util.find_spec("nvidia") is None:
-        sys.exit('Error: DALI is not installed: run `pip install ".[dali]"`.')
+        sys.exit('Error: DALI is not installed: run `pip install ".[dali]"` in this repository.')
     if arguments.images is not None and not arguments.images.is_dir():
         sys.exit(f"Error: --images={arguments.images} is not an existing folder.")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

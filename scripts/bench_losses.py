@@ -197,7 +197,7 @@ def report_missing() -> None:
             f"torch {torch.__version__} has no chunked linear_cross_entropy (since 2.13): left out"
         )
     if find_spec("lightly") is None:
-        print('lightly is not installed: left out (pip install ".[bench]")')
+        print('lightly is not installed: left out (`pip install ".[bench]"` in this repository)')
     steps = metric_learning_steps()
     if not steps:
         print("pytorch-metric-learning is not installed: left out")

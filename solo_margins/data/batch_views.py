@@ -22,8 +22,8 @@ try:
     from kornia.enhance import equalize as kornia_equalize
 except ModuleNotFoundError as missing:
     raise ImportError(
-        "data.format=tensors needs kornia, which is not installed: run `pip install kornia`, or "
-        "use data.format=image_folder."
+        "data.format=tensors needs kornia, which is not installed: run "
+        '`pip install ".[train]"` in the folder of solo-margins, or use data.format=image_folder.'
     ) from missing
 
 # As torchvision: tries to find a crop that fits, and its range of width over height.

@@ -42,9 +42,9 @@ def require_dali() -> None:
         if not str(missing.name).startswith("nvidia"):
             raise
         raise ImportError(
-            "data.format=dali needs NVIDIA DALI, which is not installed: in the folder of "
-            'solo-margins run `pip install ".[dali]"` for CUDA 13 or '
-            '`pip install ".[dali-cuda120]"` for CUDA 12, or use data.format=image_folder.'
+            "data.format=dali needs NVIDIA DALI, which is not installed: run "
+            '`pip install ".[dali]"` (CUDA 13) or `pip install ".[dali-cuda120]"` (CUDA 12) in the '
+            "folder of solo-margins, or use data.format=image_folder."
         ) from missing
 
 
