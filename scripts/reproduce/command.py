@@ -179,6 +179,8 @@ def _choose_by_law(study: Study) -> None:
     chosen = law.choose(means)
     if not chosen:
         sys.exit("Error: runs of law_rates are missing.")
+    if best := optimum.best_of_moco(study):
+        chosen["best_scales"] = best
     law.write_choice(chosen)
     print(f"{law.CHOSEN}: {', '.join(chosen)}; commit it before the next grids are run.")
 

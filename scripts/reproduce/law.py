@@ -65,8 +65,9 @@ def _cell(
     return Cell(method, data, "baseline", tuple(changes))
 
 
-def _steps(epochs: int) -> int:
-    return epochs * PLAN["data"][CHOOSING]["steps"]
+def steps_of_length(length: str) -> int:
+    """Return how many steps on CIFAR-10 a length has, by its name in law.yaml."""
+    return EPOCHS[length] * PLAN["data"][CHOOSING]["steps"]
 
 
 def _row(method: str, scale: float, temperature: float, *more: str) -> str:
@@ -87,7 +88,7 @@ def _tuned(
     method: str, length: str, temperature: float, scale: float, rate: float, seeds: tuple[int, ...]
 ) -> Entry:
     cell = _cell(method, CHOOSING, EPOCHS[length], scale, temperature, rate)
-    steps = f"{_steps(EPOCHS[length]):,} steps"
+    steps = f"{steps_of_length(length):,} steps"
     row = _row(method, scale, temperature, f"rate = {rate:g}", steps)
     return Entry(row, _title(CHOOSING), cell, CHOOSING, x=rate, seeds=seeds)
 
@@ -124,7 +125,7 @@ def _mapped(
     method: str, rates: Mapping[str, float], length: str, scale: float, temperature: float
 ) -> Entry:
     rate = rates[rate_name(method, temperature, length)]
-    steps = f"{_steps(EPOCHS[length]):,} steps"
+    steps = f"{steps_of_length(length):,} steps"
     return Entry(
         _row(method, scale, temperature, steps),
         _title(CHOOSING),
@@ -191,7 +192,7 @@ def _wide(rates: Mapping[str, float]) -> Iterator[Entry]:
     [temperature] = METHODS[MOCO]["map"]["temperatures"]
     for length in LAW["width"]["lengths"]:
         rate = rates[rate_name(MOCO, temperature, length)]
-        steps = f"{_steps(EPOCHS[length]):,} steps, twice as wide"
+        steps = f"{steps_of_length(length):,} steps, twice as wide"
         for scale in LAW["width"]["scales"]:
             settings = LAW["width"]["settings"]
             yield Entry(
@@ -203,6 +204,34 @@ def _wide(rates: Mapping[str, float]) -> Iterator[Entry]:
                 x=scale,
                 seeds=SEEDS["map"],
             )
+
+
+def _scheduled(rates: Mapping[str, float], best: Mapping[str, float]) -> Iterator[Entry]:
+    """Yield MoCo v3 with a scale that rises or falls, and with the best constant one."""
+    [temperature] = METHODS[MOCO]["map"]["temperatures"]
+    key = "method_kwargs.schedules.positive_scale"
+    for length, scale in best.items():
+        rate = rates[rate_name(MOCO, temperature, length)]
+        run = f"{METHODS[MOCO]['title']}, τ = {temperature:g}, {steps_of_length(length):,} steps"
+        baseline = None
+        for title, ramp in LAW["schedules"].items():
+            if length not in ramp["lengths"]:
+                continue
+            settings = []
+            if "kind" in ramp:
+                start = ramp["from"] * scale
+                settings = [f"{key}.kind={ramp['kind']}", f"{key}.from={start:g}"]
+            end = ramp["to"] * scale
+            row = f"{run}, {title}"
+            yield Entry(
+                row,
+                _title(CHOOSING),
+                _cell(MOCO, CHOOSING, EPOCHS[length], end, temperature, rate, settings),
+                CHOOSING,
+                baseline=baseline,
+                seeds=SEEDS["map"],
+            )
+            baseline = baseline or row
 
 
 def _compared(
@@ -249,6 +278,7 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
     known = {(entry.cell, entry.seeds) for entry in of_rates}
     smaller = [e for e in _rates_of_smaller_scales() if (e.cell, e.seeds) not in known]
     rates, primary = chosen.get("rates"), chosen.get("primary")
+    best = chosen.get("best_scales")
     shorter = [length for length in METHODS[MOCO]["map"]["lengths"] if length != "long"]
 
     def after_rates(entries: Any, *arguments: Any) -> tuple[Entry, ...]:
@@ -290,6 +320,11 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
             "s",
             figures=ends,
         ),
+        "law_schedule": Experiment(
+            "MoCo v3: a scale that changes during training",
+            tuple(_scheduled(rates, best)) if rates and best else (),
+            figures=ends,
+        ),
         "law_wide": Experiment(
             "MoCo v3, twice as wide: accuracy against the scale",
             after_rates(_wide),
@@ -297,6 +332,11 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
             figures=ends,
         ),
     }
+
+
+def lengths_of_schedules() -> list[str]:
+    """Return the lengths at which a schedule is compared with the best constant scale."""
+    return list(dict.fromkeys(name for row in LAW["schedules"].values() for name in row["lengths"]))
 
 
 # Grids that use test images, and therefore committed settings.
@@ -351,7 +391,14 @@ def planned() -> dict[str, Experiment]:
         method: {"scale": 0.5, "temperature": 0.1, "baseline_temperature": 0.1}
         for method in METHODS
     }
-    return experiments({"rates": rates, "primary": any_choice | chosen.get("primary", {})})
+    any_best = dict.fromkeys(lengths_of_schedules(), 0.6)
+    return experiments(
+        {
+            "rates": rates,
+            "primary": any_choice | chosen.get("primary", {}),
+            "best_scales": any_best | chosen.get("best_scales", {}),
+        }
+    )
 
 
 def budget() -> list[list[str]]:

@@ -132,15 +132,26 @@ def _map_entries() -> list[Entry]:
     return [entry for name in names for entry in law.EXPERIMENTS[name].entries]
 
 
-def optima(study: Study) -> list[Optimum]:
+def optima(study: Study, entries: Iterable[Entry] | None = None) -> list[Optimum]:
     """Return the best scale of every length whose map is complete."""
     found = []
-    for (title, steps), items in _groups(_map_entries(), study).items():
+    for (title, steps), items in _groups(entries or _map_entries(), study).items():
         if any(len(item.by_seed) < 2 for item in items):
             continue
         accuracies = {float(item.entry.x or 0): item.values("linear_acc1") for item in items}
         found.append(Optimum(title, steps, best_scale(accuracies), bootstrap(accuracies)))
     return found
+
+
+def best_of_moco(study: Study) -> dict[str, float]:
+    """Return the best scale of MoCo v3, to two digits, by length, where schedules are tried."""
+    lengths = {law.steps_of_length(name): name for name in law.lengths_of_schedules()}
+    entries = [e for name in ("law_map", "law_map_long") for e in law.EXPERIMENTS[name].entries]
+    return {
+        lengths[found.steps]: float(f"{found.scale:.2g}")
+        for found in optima(study, entries)
+        if found.steps in lengths
+    }
 
 
 def correlations(study: Study) -> list[list[str]]:

@@ -58,6 +58,8 @@ def test_every_cell_composes(preset, experiments, composed):
             settings = [*grid.settings_for(cell, PRESETS[preset]), *cell.changes]
             cfg = composed(f"{cell.method}.yaml", *data, "variant=baseline", *settings)
             scale = changes["method_kwargs.margins.positive_scale"]
+            schedule = cfg.method_kwargs.schedules.positive_scale
+            assert schedule.kind == changes.get("method_kwargs.schedules.positive_scale.kind")
             assert cfg.method_kwargs.margins.positive_scale == float(scale)
             assert cfg.optimizer.lr == float(changes["optimizer.lr"])
 
@@ -77,6 +79,23 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
             accuracies[entry.cell] += 50 if is_best else 0
     for choice in law.choose(accuracies)["primary"].values():
         assert (choice["scale"], choice["temperature"]) == (0.5, 0.1)
+
+
+def test_schedules_are_built_around_the_best_constant_scale():
+    rates = dict.fromkeys(law.rate_entries(), 0.96)
+    grids = law.experiments({"rates": rates, "best_scales": {"middle": 0.8}})
+    changes = {
+        entry.row.rpartition(", ")[0].partition("steps, ")[2]: entry.cell.changes
+        for entry in grids["law_schedule"].entries
+        if "→" in entry.row
+    }
+    key = "method_kwargs.schedules.positive_scale"
+    assert {"max_epochs=12", f"{key}.kind=log", f"{key}.from=0.2"} <= {*changes["s*/4 → s*"]}
+    assert "method_kwargs.margins.positive_scale=1.6" in changes["s*/2 → 2 s*"]
+    assert f"{key}.from=1.6" in changes["2 s* → s*/2"]
+    [constant] = [e for e in grids["law_schedule"].entries if "→" not in e.row]
+    assert "method_kwargs.margins.positive_scale=0.8" in constant.cell.changes
+    assert not law.experiments({"rates": rates})["law_schedule"].entries
 
 
 def test_the_rate_at_the_papers_size_is_chosen_for_each_length():
@@ -168,6 +187,32 @@ def test_optima_and_correlations_are_written_and_drawn(mapped, tmp_path, monkeyp
     assert text.count("-1.00") == 4
     assert "nan" not in text
     assert (tmp_path / "law_optimum.png").stat().st_size > 10_000
+
+
+def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, monkeypatch, capsys):
+    rates = dict.fromkeys(law.rate_entries(), 0.96)
+    monkeypatch.setattr(law, "EXPERIMENTS", law.experiments({"rates": rates}))
+    monkeypatch.setattr(law, "CHOSEN", tmp_path / "law_chosen.yaml")
+    study = Study(PRESETS["mini"], tmp_path / "results.jsonl", tmp_path / "work")
+    for entries in law.rate_entries().values():
+        for entry in entries:
+            for seed in entry.seeds:
+                figures = {"linear_acc1": -abs(entry.x - 0.96), "knn_acc1": 0.0}
+                record = study.record(entry.cell, seed, entry.probed_on, figures=figures)
+                results.append(study.file, record)
+    for entry in law.EXPERIMENTS["law_map"].entries:
+        if law.steps_of(entry.cell) == 4212:
+            figures = {"linear_acc1": -(math.log(entry.x / 0.6) ** 2), "knn_acc1": 0.0}
+            for seed in entry.seeds:
+                record = study.record(entry.cell, seed, entry.probed_on, figures=figures)
+                results.append(study.file, record)
+    command_line = ["reproduce", "law_rates", "--preset", "mini", "--choose"]
+    monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
+    command.main()
+    chosen = law.chosen_settings()
+    assert chosen["rates"] == rates
+    assert chosen["best_scales"] == {"middle": 0.6}
+    assert "law_chosen.yaml" in capsys.readouterr().out
 
 
 def test_an_incomplete_map_has_no_optimum(tmp_path, monkeypatch):
