@@ -179,6 +179,11 @@ def _choose_by_law(study: Study) -> None:
     chosen = law.choose(means)
     if not chosen:
         sys.exit("Error: runs of law_rates are missing.")
+    if ends := law.at_an_end(chosen["rates"]):
+        sys.exit(
+            "Error: the best rate is the smallest or the largest that was tried: try the next one "
+            f"(more_rates in law.yaml) for {'; '.join(ends)}."
+        )
     if best := optimum.best_of_moco(study):
         chosen["best_scales"] = best
     law.write_choice(chosen)

@@ -93,23 +93,38 @@ def _tuned(
     return Entry(row, _title(CHOOSING), cell, CHOOSING, x=rate, seeds=seeds)
 
 
+def tried_rates(name: str) -> list[float]:
+    """Return the rates that are tried for s = 1, smallest first, by the name of the chosen one."""
+    return sorted([*LAW["rates"], *LAW["more_rates"].get(name, ())])
+
+
 def rate_entries() -> dict[str, list[Entry]]:
     """Return the runs by which each rate of s = 1 is chosen, by its name."""
-    entries: dict[str, list[Entry]] = {}
+    places = [
+        (method, "short", temperature, SEEDS["tune"])
+        for method in METHODS
+        for temperature in _all_temperatures(method)
+    ]
     for method in METHODS:
-        for temperature in _all_temperatures(method):
-            entries[rate_name(method, temperature, "short")] = [
-                _tuned(method, "short", temperature, 1, rate, SEEDS["tune"])
-                for rate in LAW["rates"]
-            ]
         of_map = METHODS[method]["map"]
         for length in of_map["lengths"][1:]:
             for temperature in of_map["temperatures"]:
-                entries[rate_name(method, temperature, length)] = [
-                    _tuned(method, length, temperature, 1, rate, SEEDS["tune_longer"])
-                    for rate in LAW["rates"]
-                ]
-    return entries
+                places.append((method, length, temperature, SEEDS["tune_longer"]))
+    return {
+        (name := rate_name(method, temperature, length)): [
+            _tuned(method, length, temperature, 1, rate, seeds) for rate in tried_rates(name)
+        ]
+        for method, length, temperature, seeds in places
+    }
+
+
+def at_an_end(rates: Mapping[str, float]) -> list[str]:
+    """Return the names whose chosen rate is the smallest or the largest that was tried."""
+    return [
+        name
+        for name, rate in rates.items()
+        if rate in (tried_rates(name)[0], tried_rates(name)[-1])
+    ]
 
 
 def _rates_of_smaller_scales() -> Iterator[Entry]:
@@ -117,7 +132,7 @@ def _rates_of_smaller_scales() -> Iterator[Entry]:
     for method in METHODS:
         for temperature in METHODS[method]["map"]["temperatures"]:
             for scale in LAW["tuned_scales"]:
-                for rate in LAW["rates"]:
+                for rate in tried_rates(rate_name(method, temperature, "short")):
                     yield _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
 
 

@@ -81,6 +81,15 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
         assert (choice["scale"], choice["temperature"]) == (0.5, 0.1)
 
 
+def test_a_rate_at_an_end_of_those_tried_is_told(monkeypatch):
+    name = "mocov3_margin, τ = 0.1, long"
+    monkeypatch.setitem(law.LAW["more_rates"], name, [0.24])
+    assert law.tried_rates(name) == [0.24, 0.48, 0.96, 1.92]
+    assert [entry.x for entry in law.rate_entries()[name]] == [0.24, 0.48, 0.96, 1.92]
+    assert law.at_an_end({name: 0.48}) == []
+    assert law.at_an_end({name: 0.24}) == law.at_an_end({name: 1.92}) == [name]
+
+
 def test_schedules_are_built_around_the_best_constant_scale():
     rates = dict.fromkeys(law.rate_entries(), 0.96)
     grids = law.experiments({"rates": rates, "best_scales": {"middle": 0.8}})
