@@ -178,7 +178,11 @@ def _choose_by_law(study: Study) -> None:
     }
     chosen = law.choose(means)
     if not chosen:
-        sys.exit("Error: runs of law_rates are missing.")
+        first = next(e for e in grids["law_rates"].entries if e.cell not in means)
+        sys.exit(
+            f"Error: runs of law_rates are missing in {study.file}, such as {first.row!r}. "
+            "Runs of the other form of solo-learn do not count."
+        )
     if ends := law.at_an_end(chosen["rates"]):
         sys.exit(
             "Error: the best rate is the smallest or the largest that was tried: try the next one "

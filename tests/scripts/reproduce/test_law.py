@@ -224,6 +224,13 @@ def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, mo
     assert "law_chosen.yaml" in capsys.readouterr().out
 
 
+def test_the_first_missing_run_is_named(tmp_path, monkeypatch):
+    command_line = ["reproduce", "law_rates", "--preset", "mini", "--choose"]
+    monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"such as 'MoCo v3, τ = 0\.05, rate = 0\.48"):
+        command.main()
+
+
 def test_an_incomplete_map_has_no_optimum(tmp_path, monkeypatch):
     command_line = ["reproduce", "law_map", "--preset", "mini", "--optimum"]
     monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
