@@ -36,6 +36,7 @@ class Entry:
         x: the place on the axis of a curve; infinite for a setting that is off.
         y: the place on the other axis of a heat map.
         seeds: the seeds that belong to it; none leaves them to the command.
+        curve: the curve or the heat map that it belongs to, where its method does not say it.
     """
 
     row: str
@@ -47,6 +48,7 @@ class Entry:
     x: float | None = None
     y: float | None = None
     seeds: tuple[int, ...] = ()
+    curve: str | None = None
 
 
 @dataclass(frozen=True)

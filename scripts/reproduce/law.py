@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ SEEDS: dict[str, tuple[int, ...]] = {name: tuple(seeds) for name, seeds in LAW["
 MOCO, SIMCLR = METHODS
 # What the tuning and the map have chosen; written by --choose, and committed.
 CHOSEN = Path(__file__).with_name("law_chosen.yaml")
+
+RATE = "learning rate of 256 images"
 
 # For the budget: seconds of one step, and of start and probe of a run, on one core.
 SECONDS_A_STEP, SECONDS_A_RUN = 0.055, 15
@@ -90,7 +93,8 @@ def _tuned(
     cell = _cell(method, CHOOSING, EPOCHS[length], scale, temperature, rate)
     steps = f"{steps_of_length(length):,} steps"
     row = _row(method, scale, temperature, f"rate = {rate:g}", steps)
-    return Entry(row, _title(CHOOSING), cell, CHOOSING, x=rate, seeds=seeds)
+    curve = _row(method, scale, temperature, steps)
+    return Entry(row, _title(CHOOSING), cell, CHOOSING, x=rate, seeds=seeds, curve=curve)
 
 
 def tried_rates(name: str) -> list[float]:
@@ -128,12 +132,14 @@ def at_an_end(rates: Mapping[str, float]) -> list[str]:
 
 
 def _rates_of_smaller_scales() -> Iterator[Entry]:
-    """Yield smaller scales at all rates: does the rate of s = 1 suit them?"""
+    """Yield s = 1 and a smaller scale at all rates: does the rate of s = 1 suit both?"""
     for method in METHODS:
         for temperature in METHODS[method]["map"]["temperatures"]:
             for scale in LAW["tuned_scales"]:
                 for rate in tried_rates(rate_name(method, temperature, "short")):
-                    yield _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
+                    entry = _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
+                    like_one = _tuned(method, "short", temperature, 1, rate, ()).row
+                    yield replace(entry, baseline=None if scale == 1 else like_one)
 
 
 def _mapped(
@@ -149,6 +155,7 @@ def _mapped(
         baseline=None if scale == 1 else _row(method, 1, temperature, steps),
         x=scale,
         seeds=SEEDS["map"],
+        curve=f"{METHODS[method]['title']}, τ = {temperature:g}, {steps}",
     )
 
 
@@ -177,6 +184,7 @@ def _controls(rates: Mapping[str, float]) -> Iterator[Entry]:
                     x=temperature,
                     y=scale,
                     seeds=SEEDS["control"],
+                    curve=METHODS[method]["title"],
                 )
 
 
@@ -200,6 +208,7 @@ def _held(rates: Mapping[str, float]) -> Iterator[Entry]:
                 baseline=None if row == baseline else baseline,
                 x=scale,
                 seeds=SEEDS["map"],
+                curve="norm held" if is_held else "free",
             )
 
 
@@ -218,6 +227,7 @@ def _wide(rates: Mapping[str, float]) -> Iterator[Entry]:
                 baseline=None if scale == 1 else _row(MOCO, 1, temperature, steps),
                 x=scale,
                 seeds=SEEDS["map"],
+                curve=steps,
             )
 
 
@@ -290,8 +300,6 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
     Those whose settings are not chosen yet are empty.
     """
     of_rates = [entry for entries in rate_entries().values() for entry in entries]
-    known = {(entry.cell, entry.seeds) for entry in of_rates}
-    smaller = [e for e in _rates_of_smaller_scales() if (e.cell, e.seeds) not in known]
     rates, primary = chosen.get("rates"), chosen.get("primary")
     best = chosen.get("best_scales")
     shorter = [length for length in METHODS[MOCO]["map"]["lengths"] if length != "long"]
@@ -304,8 +312,10 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
 
     ends = ("alignment", "uniformity", "pull", "push", "effective_rank", "positive_angle", "q")
     return {
-        "law_rates": Experiment("The rate of s = 1", tuple(of_rates)),
-        "law_rates_smaller": Experiment("Smaller scales at all rates", tuple(smaller)),
+        "law_rates": Experiment("The rate of s = 1", tuple(of_rates), RATE),
+        "law_rates_smaller": Experiment(
+            "A smaller scale at all rates", tuple(_rates_of_smaller_scales()), RATE
+        ),
         "law_map": Experiment(
             "MoCo v3: accuracy against the scale",
             after_rates(map_entries, MOCO, shorter),

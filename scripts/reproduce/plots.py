@@ -12,6 +12,8 @@ from reproduce.tables import HEADINGS, METRICS, Measured
 
 LABELS = {"linear_acc1": "linear probe", "knn_acc1": "kNN"}
 PANELS_A_LINE = 4
+MOST_COLORS = 10
+MOST_INSIDE = 5  # more curves than that have their legend beside the panels
 MOST_TICKS = 8  # more values than that are not all named at the axis
 
 
@@ -37,7 +39,9 @@ def draw(experiment: Experiment, items: Sequence[Measured], path: Path) -> bool:
         figure = _curves(pyplot, experiment, items)
     else:
         figure = _rows(pyplot, items)
-    figure.suptitle(experiment.title)
+    columns = {item.entry.column for item in items}
+    is_one = experiment.axis is not None and len(columns) == 1
+    figure.suptitle(f"{experiment.title}: {columns.pop()}" if is_one else experiment.title)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
@@ -58,6 +62,8 @@ def _grouped(items: Sequence[Measured], name_of: Naming) -> dict[str, list[Measu
 
 def _curve(entry: Entry) -> str:
     """Return which curve an entry belongs to: a method, constant settings apart from ramps."""
+    if entry.curve is not None:
+        return entry.curve
     is_ramp = any(".schedules." in change for change in entry.cell.changes)
     return entry.row.split(",")[0] + (", ramped" if is_ramp else "")
 
@@ -142,19 +148,20 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
     label = f"{experiment.axis} (rightmost: off)" if math.inf in xs else experiment.axis
     for part, (column, shown) in enumerate(columns.items()):
         own = list(axes[part * lines : (part + 1) * lines].flat)
+        curves = _grouped(shown, _curve)
         spare = own[len(panels) :]
         for axis in spare:
             axis.axis("off")
         for axis, (title, values_of) in zip(own, panels.items(), strict=False):
-            for number, (name, series) in enumerate(_grouped(shown, _curve).items()):
+            for number, (name, series) in enumerate(curves.items()):
                 points = [
                     (off if item.entry.x == math.inf else item.entry.x, values)
                     for item in series
                     if (values := values_of(item))
                 ]
-                color = f"C{number}"
+                color = pyplot.get_cmap("tab20" if len(curves) > MOST_COLORS else "tab10")(number)
                 for x, values in points:
-                    axis.scatter([x] * len(values), values, s=12, color=color, alpha=0.6)
+                    axis.scatter([x] * len(values), values, s=12, color=[color], alpha=0.6)
                 means = [sum(values) / len(values) for _, values in points]
                 axis.plot([x for x, _ in points], means, color=color, label=name)
             if "above" in title:
@@ -172,12 +179,17 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
                 axis.set_xticks(ticks, [f"{x:,g}" for x in ticks], minor=False)
                 axis.set_xticks([], minor=True)
             axis.set_xlabel(label)
-            axis.set_title(f"{column}: {title}", fontsize="small")
+            axis.set_title(title if len(columns) == 1 else f"{column}: {title}", fontsize="small")
             axis.grid(alpha=0.3)
-        # In a free place, if there is one, where it hides nothing.
+        # In a free place, if there is one, or beside many curves, where it hides nothing.
         legend = (spare or own)[0].legend(*own[0].get_legend_handles_labels(), fontsize="small")
         if spare:
             legend.set_loc("center")
+        elif len(curves) > MOST_INSIDE:
+            legend.remove()
+            handles = own[0].get_legend_handles_labels()
+            beside = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
+            own[wide - 1].legend(*handles, fontsize="small", **beside)
     return figure
 
 
@@ -190,7 +202,7 @@ def _difference(metric: str) -> Values:
 
 
 def _heat_maps(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> Any:
-    columns = _grouped(items, lambda entry: entry.column)
+    columns = _grouped(items, lambda entry: entry.curve or entry.column)
     figure, axes = _panels(pyplot, columns, 1, 5, 4.5)
     for axis, (column, shown) in zip(axes, columns.items(), strict=True):
         values = [item.values("linear_acc1") for item in shown]

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 from documented import ROOT
-from reproduce import command, grid, law, law_paper, optimum
+from reproduce import command, grid, law, law_paper, optimum, plots
 from reproduce.study import PRESETS, Study
 from reproduce.tables import measured
 
@@ -27,6 +27,15 @@ def test_no_run_has_a_seed_of_the_pilot_and_every_baseline_is_there(name):
         assert entry.baseline is None or (entry.baseline, entry.column) in places
         is_test = {entry.cell.data, entry.probed_on} - {law.CHOOSING}
         assert not is_test or name in law.TESTED
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_no_two_runs_share_a_place_in_a_figure(name):
+    experiment = PLANNED[name]
+    if experiment.axis is not None:
+        places = [(plots._curve(e), e.column, e.x, e.y) for e in experiment.entries]
+        assert len(set(places)) == len(places)
+        assert all(entry.x is not None for entry in experiment.entries)
 
 
 def test_the_test_has_seeds_that_no_choice_has_seen():
