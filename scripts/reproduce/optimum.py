@@ -133,12 +133,17 @@ def _map_entries() -> list[Entry]:
 
 
 def optima(study: Study, entries: Iterable[Entry] | None = None) -> list[Optimum]:
-    """Return the best scale of every length whose map is complete."""
+    """Return the best scale of every length whose map is complete with at least two seeds."""
     found = []
     for (title, steps), items in _groups(entries or _map_entries(), study).items():
-        if any(len(item.by_seed) < 2 for item in items):
+        # A seed that only some scales have yet would favour or harm these.
+        seeds = set.intersection(*(set(item.by_seed) for item in items))
+        if len(seeds) < 2:
             continue
-        accuracies = {float(item.entry.x or 0): item.values("linear_acc1") for item in items}
+        accuracies = {
+            float(item.entry.x or 0): [item.by_seed[seed]["linear_acc1"] for seed in sorted(seeds)]
+            for item in items
+        }
         found.append(Optimum(title, steps, best_scale(accuracies), bootstrap(accuracies)))
     return found
 

@@ -1,5 +1,6 @@
 """The law of the scale: its grids, what they choose, and the best scale of each length."""
 
+import json
 import math
 import sys
 
@@ -205,6 +206,17 @@ def test_optima_and_correlations_are_written_and_drawn(mapped, tmp_path, monkeyp
     assert text.count("-1.00") == 4
     assert "nan" not in text
     assert (tmp_path / "law_optimum.png").stat().st_size > 10_000
+
+
+def test_a_seed_that_only_some_scales_have_does_not_count(mapped):
+    lines = mapped.file.read_text().splitlines(keepends=True)
+    whole = [line for line in lines if json.loads(line)["seed"] != 6]
+    mapped.file.write_text("".join(whole))
+    expected = [item.scale for item in optimum.optima(mapped)]
+    started = [line for line in lines if line not in whole and "positive_scale=0.25" in line]
+    mapped.file.write_text("".join([*whole, *started]))
+    assert len(started) == 4
+    assert [item.scale for item in optimum.optima(mapped)] == expected
 
 
 def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, monkeypatch, capsys):
