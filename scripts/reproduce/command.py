@@ -164,7 +164,7 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
 
 def _choose_by_law(study: Study) -> None:
     """Write what the finished grids decide; a row counts when all of its seeds are there."""
-    grids = law.planned()
+    grids = law.planned(law.chosen_settings())
     entries = [
         entry
         for name in ("law_rates", "law_map", "law_map_simclr")

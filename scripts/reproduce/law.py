@@ -407,9 +407,8 @@ def write_choice(chosen: Mapping[str, Any]) -> None:
     CHOSEN.write_text(head + yaml.safe_dump(dict(chosen), sort_keys=False, allow_unicode=True))
 
 
-def planned() -> dict[str, Experiment]:
+def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
     """Return all grids, with any settings where none are chosen yet."""
-    chosen = chosen_settings()
     names = rate_entries()
     rates = dict.fromkeys(names, LAW["rates"][1]) | chosen.get("rates", {})
     any_choice = {
@@ -427,10 +426,13 @@ def planned() -> dict[str, Experiment]:
 
 
 def budget() -> list[list[str]]:
-    """Return the lines of the table of costs: runs, steps and core-hours of every grid."""
+    """Return the lines of the table of costs: runs, steps and core-hours of every grid.
+
+    What is chosen later may be a run that another grid has, which saves it.
+    """
     lines, hours, all_steps = [["grid", "runs", "steps", "core-hours"]], 0.0, 0
     known: set[tuple[Cell, int]] = set()
-    for name, experiment in planned().items():
+    for name, experiment in planned({}).items():
         runs = {(entry.cell, seed) for entry in experiment.entries for seed in entry.seeds} - known
         known |= runs
         steps = sum(steps_of(cell) for cell, _ in runs)

@@ -72,8 +72,12 @@ def choose_run(cfg: DictConfig, kind: str, unnamed: str) -> Run:
     resumed = None if resumed is None else Path(resumed)
     if cfg.auto_resume.enabled and (resumed is None or setting(cfg, CONTINUED_FROM)):
         max_age = timedelta(hours=cfg.auto_resume.max_hours)
+        # While a run is going on, its checkpoints come and go; none of them can be read reliably.
+        if name:
+            _refuse_held(runs / name)
         own = checkpoints.find_same_run(runs / name if name else runs, cfg, max_age)
         if own is not None:
+            _refuse_held(own.parent)
             resumed, name, runs = own, own.parent.name, own.parent.parent
     if resumed is not None:
         checkpoints.check_readable(resumed)
@@ -191,16 +195,27 @@ def held_folder(run: Run) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             with writing(str(run.folder)):
                 holder = stack.enter_context(held_alone(run.folder / ".lock"))
-            if holder is not None:
-                raise ValueError(
-                    f"{run.folder} is in use by another process of this run ({holder}): wait until "
-                    "it has ended, or end it, and start again."
-                )
+            _refuse_holder(run.folder, holder)
             yield
     except BaseException:
         with contextlib.suppress(OSError):
             run.folder.rmdir()
         raise
+
+
+def _refuse_held(folder: Path) -> None:
+    """Raise ``ValueError`` if another process has the folder of a run now."""
+    if (folder / ".lock").exists() and is_rank_zero():
+        with writing(str(folder)), held_alone(folder / ".lock") as holder:
+            _refuse_holder(folder, holder)
+
+
+def _refuse_holder(folder: Path, holder: str | None) -> None:
+    if holder is not None:
+        raise ValueError(
+            f"{folder} is in use by another process of this run ({holder}): wait until it has "
+            "ended, or end it, and start again."
+        )
 
 
 @contextlib.contextmanager

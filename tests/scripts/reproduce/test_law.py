@@ -13,7 +13,7 @@ from reproduce.tables import measured
 
 from solo_margins import results
 
-PLANNED = law.planned()
+PLANNED = law.planned({})
 PILOT_SEEDS = {0, 1, 2}
 
 
