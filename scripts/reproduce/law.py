@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +72,16 @@ def steps_of_length(length: str) -> int:
     return EPOCHS[length] * PLAN["data"][CHOOSING]["steps"]
 
 
+def _steps_title(length: str) -> str:
+    return f"{steps_of_length(length):,} steps"
+
+
+def _curve(method: str, temperature: float, *more: str) -> str:
+    return ", ".join([METHODS[method]["title"], f"τ = {temperature:g}", *more])
+
+
 def _row(method: str, scale: float, temperature: float, *more: str) -> str:
-    parts = [METHODS[method]["title"], f"τ = {temperature:g}", *more, f"s = {scale:g}"]
-    return ", ".join(parts)
+    return f"{_curve(method, temperature, *more)}, s = {scale:g}"
 
 
 def _title(data: str) -> str:
@@ -91,10 +97,18 @@ def _tuned(
     method: str, length: str, temperature: float, scale: float, rate: float, seeds: tuple[int, ...]
 ) -> Entry:
     cell = _cell(method, CHOOSING, EPOCHS[length], scale, temperature, rate)
-    steps = f"{steps_of_length(length):,} steps"
-    row = _row(method, scale, temperature, f"rate = {rate:g}", steps)
-    curve = _row(method, scale, temperature, steps)
-    return Entry(row, _title(CHOOSING), cell, CHOOSING, x=rate, seeds=seeds, curve=curve)
+    steps = _steps_title(length)
+    at_rate = (f"rate = {rate:g}", steps)
+    return Entry(
+        _row(method, scale, temperature, *at_rate),
+        _title(CHOOSING),
+        cell,
+        CHOOSING,
+        baseline=None if scale == 1 else _row(method, 1, temperature, *at_rate),
+        x=rate,
+        seeds=seeds,
+        curve=_row(method, scale, temperature, steps),
+    )
 
 
 def tried_rates(name: str) -> list[float]:
@@ -124,11 +138,12 @@ def rate_entries() -> dict[str, list[Entry]]:
 
 def at_an_end(rates: Mapping[str, float]) -> list[str]:
     """Return the names whose chosen rate is the smallest or the largest that was tried."""
-    return [
-        name
-        for name, rate in rates.items()
-        if rate in (tried_rates(name)[0], tried_rates(name)[-1])
-    ]
+    found = []
+    for name, rate in rates.items():
+        smallest, *_, largest = tried_rates(name)
+        if rate in (smallest, largest):
+            found.append(name)
+    return found
 
 
 def _rates_of_smaller_scales() -> Iterator[Entry]:
@@ -137,16 +152,14 @@ def _rates_of_smaller_scales() -> Iterator[Entry]:
         for temperature in METHODS[method]["map"]["temperatures"]:
             for scale in LAW["tuned_scales"]:
                 for rate in tried_rates(rate_name(method, temperature, "short")):
-                    entry = _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
-                    like_one = _tuned(method, "short", temperature, 1, rate, ()).row
-                    yield replace(entry, baseline=None if scale == 1 else like_one)
+                    yield _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
 
 
 def _mapped(
     method: str, rates: Mapping[str, float], length: str, scale: float, temperature: float
 ) -> Entry:
     rate = rates[rate_name(method, temperature, length)]
-    steps = f"{steps_of_length(length):,} steps"
+    steps = _steps_title(length)
     return Entry(
         _row(method, scale, temperature, steps),
         _title(CHOOSING),
@@ -155,7 +168,7 @@ def _mapped(
         baseline=None if scale == 1 else _row(method, 1, temperature, steps),
         x=scale,
         seeds=SEEDS["map"],
-        curve=f"{METHODS[method]['title']}, τ = {temperature:g}, {steps}",
+        curve=_curve(method, temperature, steps),
     )
 
 
@@ -216,7 +229,7 @@ def _wide(rates: Mapping[str, float]) -> Iterator[Entry]:
     [temperature] = METHODS[MOCO]["map"]["temperatures"]
     for length in LAW["width"]["lengths"]:
         rate = rates[rate_name(MOCO, temperature, length)]
-        steps = f"{steps_of_length(length):,} steps, twice as wide"
+        steps = f"{_steps_title(length)}, twice as wide"
         for scale in LAW["width"]["scales"]:
             settings = LAW["width"]["settings"]
             yield Entry(
@@ -237,7 +250,7 @@ def _scheduled(rates: Mapping[str, float], best: Mapping[str, float]) -> Iterato
     key = "method_kwargs.schedules.positive_scale"
     for length, scale in best.items():
         rate = rates[rate_name(MOCO, temperature, length)]
-        run = f"{METHODS[MOCO]['title']}, τ = {temperature:g}, {steps_of_length(length):,} steps"
+        run = _curve(MOCO, temperature, _steps_title(length))
         baseline = None
         for title, ramp in LAW["schedules"].items():
             if length not in ramp["lengths"]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,20 +132,29 @@ def _map_entries() -> list[Entry]:
     return [entry for name in names for entry in law.EXPERIMENTS[name].entries]
 
 
-def optima(study: Study, entries: Iterable[Entry] | None = None) -> list[Optimum]:
+def _complete(
+    entries: Iterable[Entry], study: Study
+) -> Iterator[tuple[str, int, dict[float, list[float]]]]:
+    """Yield title, steps and accuracies of the maps that have at least two seeds.
+
+    A seed that only some scales have yet does not count: it would favour or harm these.
+    """
+    for (title, steps), items in _groups(entries, study).items():
+        seeds = sorted(set.intersection(*(set(item.by_seed) for item in items)))
+        if len(seeds) >= 2:
+            accuracies = {
+                float(item.entry.x or 0): [item.by_seed[seed]["linear_acc1"] for seed in seeds]
+                for item in items
+            }
+            yield title, steps, accuracies
+
+
+def optima(study: Study) -> list[Optimum]:
     """Return the best scale of every length whose map is complete with at least two seeds."""
-    found = []
-    for (title, steps), items in _groups(entries or _map_entries(), study).items():
-        # A seed that only some scales have yet would favour or harm these.
-        seeds = set.intersection(*(set(item.by_seed) for item in items))
-        if len(seeds) < 2:
-            continue
-        accuracies = {
-            float(item.entry.x or 0): [item.by_seed[seed]["linear_acc1"] for seed in sorted(seeds)]
-            for item in items
-        }
-        found.append(Optimum(title, steps, best_scale(accuracies), bootstrap(accuracies)))
-    return found
+    return [
+        Optimum(title, steps, best_scale(accuracies), bootstrap(accuracies))
+        for title, steps, accuracies in _complete(_map_entries(), study)
+    ]
 
 
 def best_of_moco(study: Study) -> dict[str, float]:
@@ -153,9 +162,9 @@ def best_of_moco(study: Study) -> dict[str, float]:
     lengths = {law.steps_of_length(name): name for name in law.lengths_of_schedules()}
     entries = [e for name in ("law_map", "law_map_long") for e in law.EXPERIMENTS[name].entries]
     return {
-        lengths[found.steps]: float(f"{found.scale:.2g}")
-        for found in optima(study, entries)
-        if found.steps in lengths
+        lengths[steps]: float(f"{best_scale(accuracies):.2g}")
+        for _, steps, accuracies in _complete(entries, study)
+        if steps in lengths
     }
 
 

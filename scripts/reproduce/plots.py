@@ -182,14 +182,14 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
             axis.set_title(title if len(columns) == 1 else f"{column}: {title}", fontsize="small")
             axis.grid(alpha=0.3)
         # In a free place, if there is one, or beside many curves, where it hides nothing.
-        legend = (spare or own)[0].legend(*own[0].get_legend_handles_labels(), fontsize="small")
+        handles = own[0].get_legend_handles_labels()
         if spare:
-            legend.set_loc("center")
+            spare[0].legend(*handles, fontsize="small", loc="center")
         elif len(curves) > MOST_INSIDE:
-            legend.remove()
-            handles = own[0].get_legend_handles_labels()
             beside = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
             own[wide - 1].legend(*handles, fontsize="small", **beside)
+        else:
+            own[0].legend(*handles, fontsize="small")
     return figure
 
 
