@@ -161,9 +161,12 @@ def test_a_second_process_of_a_run_is_refused(start, finish, written, tmp_path):
     command += ["max_epochs=1000", RESUMES, "++run_id=one"]
     folder = tmp_path / "runs" / "mocov3_margin" / "one"
     first = started_and_saved(start, command, folder)
-    # Whose checkpoints come and go: the second must not even look at them.
+    # Its checkpoints come and go: the second must not even look at them. It stands still, so that
+    # this one stays.
+    os.killpg(first.pid, signal.SIGSTOP)
     (folder / "mocov3_margin-one-ep9999.ckpt").write_bytes(b"half written")
     second = finish(start(*command))
+    os.killpg(first.pid, signal.SIGCONT)
     assert first.poll() is None
     assert "ep9999" not in second.out + second.err
     assert second.code == 1
