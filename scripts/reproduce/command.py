@@ -211,8 +211,10 @@ def _choose_rates_of_paper(study: Study) -> None:
 def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[Entry]:
     """Return the entries of an experiment that the options leave."""
     if not EXPERIMENTS[name].entries:
-        first = "law_rates" if name in law.EXPERIMENTS else "tune"
-        sys.exit(f"Error: {name} has no settings yet: run `{first}`, then `{first} --choose`.")
+        chooses = "law_rates" if name in law.EXPERIMENTS else "tune"
+        has_rates = chooses == "law_rates" and "rates" in law.chosen_settings()
+        first = "law_map law_map_simclr" if has_rates else chooses
+        sys.exit(f"Error: {name} has no settings yet: run `{first}`, then `{chooses} --choose`.")
     return [
         entry
         for entry in EXPERIMENTS[name].entries

@@ -245,6 +245,17 @@ def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, mo
     assert "law_chosen.yaml" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("chosen", "first"), [("rates: {}", "law_map law_map_simclr"), ("{}", "law_rates")]
+)
+def test_a_grid_without_settings_names_what_comes_before_it(chosen, first, tmp_path, monkeypatch):
+    (tmp_path / "chosen.yaml").write_text(chosen)
+    monkeypatch.setattr(law, "CHOSEN", tmp_path / "chosen.yaml")
+    monkeypatch.setitem(command.EXPERIMENTS, "law_test", law.experiments({})["law_test"])
+    with pytest.raises(SystemExit, match=f"run `{first}`, then `law_rates --choose`"):
+        command._chosen("law_test", None, None)
+
+
 def test_the_first_missing_run_is_named(tmp_path, monkeypatch):
     command_line = ["reproduce", "law_rates", "--preset", "mini", "--choose"]
     monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
