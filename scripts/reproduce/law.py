@@ -22,6 +22,7 @@ MOCO, SIMCLR = METHODS
 CHOSEN = Path(__file__).with_name("law_chosen.yaml")
 
 RATE = "learning rate of 256 images"
+SCALE, TEMPERATURE = "method_kwargs.margins.positive_scale", "method_kwargs.temperature"
 
 # For the budget: seconds of one step, and of start and probe of a run, on one core.
 SECONDS_A_STEP, SECONDS_A_RUN = 0.055, 15
@@ -58,8 +59,8 @@ def _cell(
 ) -> Cell:
     changes = [
         *LAW["always"],
-        f"method_kwargs.margins.positive_scale={scale:g}",
-        f"method_kwargs.temperature={temperature:g}",
+        f"{SCALE}={scale:g}",
+        f"{TEMPERATURE}={temperature:g}",
         f"optimizer.lr={rate:g}",
         f"max_epochs={epochs}",
         *settings,
@@ -456,7 +457,11 @@ def budget() -> list[list[str]]:
     return [*lines, ["all", f"{len(known)}", f"{all_steps:,}", f"{hours:.1f}"]]
 
 
+def value_of(cell: Cell, key: str) -> str:
+    """Return the value that a cell sets a key to."""
+    return next(c for c in cell.changes if c.startswith(f"{key}=")).partition("=")[2]
+
+
 def steps_of(cell: Cell) -> int:
     """Return how many steps a cell is trained for."""
-    epochs = next(change for change in cell.changes if change.startswith("max_epochs="))
-    return int(epochs.split("=")[1]) * PLAN["data"][cell.data]["steps"]
+    return int(value_of(cell, "max_epochs")) * PLAN["data"][cell.data]["steps"]

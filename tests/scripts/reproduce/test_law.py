@@ -208,6 +208,29 @@ def test_optima_and_correlations_are_written_and_drawn(mapped, tmp_path, monkeyp
     assert (tmp_path / "law_optimum.png").stat().st_size > 10_000
 
 
+def test_the_best_scale_is_compared_with_the_best_of_one_and_without_its_own_seed(
+    tmp_path, monkeypatch
+):
+    rates = dict.fromkeys(law.rate_entries(), 0.96)
+    monkeypatch.setattr(law, "EXPERIMENTS", law.experiments({"rates": rates}))
+    study = Study(PRESETS["mini"], tmp_path / "results.jsonl", tmp_path / "work")
+    # Seed 4 thinks most of s = 0.25, seed 5 of s = 0.5; of s = 1 the best has another temperature.
+    above = {(4, 0.25, 0.1): 9.0, (4, 0.5, 0.1): 4.0, (5, 0.5, 0.1): 8.0, (5, 0.25, 0.1): 1.0}
+    above |= {(4, 1, 0.3): 2.0, (5, 1, 0.3): 3.0}
+    for entry in law.EXPERIMENTS["law_temperatures"].entries:
+        if entry.cell.method == law.SIMCLR:
+            for seed in entry.seeds:
+                height = 40 + above.get((seed, entry.y, entry.x), 0)
+                figures = {"linear_acc1": height, "knn_acc1": 30.0}
+                record = study.record(entry.cell, seed, entry.probed_on, figures=figures)
+                results.append(study.file, record)
+    _, line = optimum.best_against_best(study)
+    assert line == [
+        *("SimCLR", "2,106", "2", "s = 1, τ = 0.3", "s = 0.5, τ = 0.1"),
+        *("+3.5 (+2.0, +5.0)", "+0.0 (+2.0, -2.0)", "+0.0 (+0.0, +0.0)", "+0.0 (+0.0, +0.0)"),
+    ]
+
+
 def test_a_seed_that_only_some_scales_have_does_not_count(mapped):
     lines = mapped.file.read_text().splitlines(keepends=True)
     whole = [line for line in lines if json.loads(line)["seed"] != 6]
