@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -190,6 +191,8 @@ def _quiet(folder: Path) -> Iterator[None]:
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
+        # Its logger keeps the terminal that it was made with.
+        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
