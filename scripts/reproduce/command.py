@@ -11,6 +11,7 @@ with a run that was interrupted. <output>/<name>.md, .csv and .png are made from
 
 import argparse
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,22 +164,13 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
 
 
 def _choose_by_law(study: Study) -> None:
-    """Write what the finished grids decide; a row counts when all of its seeds are there."""
+    """Write what the finished grids decide."""
     grids = law.planned(law.chosen_settings())
-    entries = [
-        entry
-        for name in ("law_rates", "law_map", "law_map_simclr")
-        for entry in grids[name].entries
-    ]
-    means = {
-        item.entry.cell: accuracy.mean
-        for item in tables.measured(entries, None, study)
-        if len(item.by_seed) == len(item.entry.seeds)
-        and (accuracy := item.accuracy("linear_acc1")) is not None
-    }
-    chosen = law.choose(means)
+    tuned = _means_of_complete(grids["law_rates"].entries, study)
+    of_maps = (*grids["law_map"].entries, *grids["law_map_simclr"].entries)
+    chosen = law.choose(tuned, _means_of_complete(of_maps, study))
     if not chosen:
-        first = next(e for e in grids["law_rates"].entries if e.cell not in means)
+        first = next(e for e in grids["law_rates"].entries if e.cell not in tuned)
         sys.exit(
             f"Error: runs of law_rates are missing in {study.file}, such as {first.row!r}. "
             "Runs of the other form of solo-learn do not count."
@@ -192,6 +184,16 @@ def _choose_by_law(study: Study) -> None:
         chosen["best_scales"] = best
     law.write_choice(chosen)
     print(f"{law.CHOSEN}: {', '.join(chosen)}; commit it before the next grids are run.")
+
+
+def _means_of_complete(entries: Iterable[Entry], study: Study) -> dict[Cell, float]:
+    """Return the mean accuracy of every row that has all of its seeds."""
+    return {
+        item.entry.cell: accuracy.mean
+        for item in tables.measured(entries, None, study)
+        if len(item.by_seed) == len(item.entry.seeds)
+        and (accuracy := item.accuracy("linear_acc1")) is not None
+    }
 
 
 def _choose_rates_of_paper(study: Study) -> None:

@@ -383,16 +383,20 @@ TESTED = ("law_test", "law_other_data")
 EXPERIMENTS = experiments(chosen_settings())
 
 
-def choose(accuracies: Accuracies) -> dict[str, Any]:
+def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
     """Return what the runs so far decide: rates, then scale and temperature for the test.
 
     The highest mean accuracy on held-out images decides; of equal ones the first.
+
+    Args:
+        tuned: of the runs by which rates are chosen.
+        mapped: of those of the maps. A cell of both has other seeds there.
     """
     rates: dict[str, float] = {}
     for name, entries in rate_entries().items():
-        if not all(entry.cell in accuracies for entry in entries):
+        if not all(entry.cell in tuned for entry in entries):
             return {}
-        best = max(entries, key=lambda entry: accuracies[entry.cell])
+        best = max(entries, key=lambda entry: tuned[entry.cell])
         assert best.x is not None  # the rate
         rates[name] = best.x
     primary = {}
@@ -402,9 +406,9 @@ def choose(accuracies: Accuracies) -> dict[str, Any]:
             for temperature in METHODS[method]["map"]["temperatures"]
             for scale in METHODS[method]["map"]["scales"]
         }
-        if not all(cell in accuracies for cell in places.values()):
+        if not all(cell in mapped for cell in places.values()):
             return {"rates": rates}
-        ordered = sorted(places, key=lambda place: -accuracies[places[place]])
+        ordered = sorted(places, key=lambda place: -mapped[places[place]])
         scale, temperature = next(place for place in ordered if place[0] != 1)
         baseline = next(place[1] for place in ordered if place[0] == 1)
         primary[method] = {
