@@ -1,4 +1,4 @@
-"""Pretrain MoCo v3 on the embedded digits without margins and with three kinds, and compare.
+"""Pretrain MoCo v3 on the embedded digits without margins and with four settings, and compare.
 
 Every run is a command that a user would type, two at a time. A run that has finished is not made
 again while its settings stay the same; one that was interrupted starts anew.
@@ -24,11 +24,12 @@ PROJECT = Path(__file__).resolve().parents[1]
 BAND = (0.2, 0.4)  # the distances that polarization empties
 VARIANTS = {
     "baseline": [],
+    "s = 0.5": ["method_kwargs.margins.positive_scale=0.5"],
     "s = 20": ["method_kwargs.margins.positive_scale=20"],
     "m1 + m2": ["method_kwargs.margins.angular=0.1", "method_kwargs.margins.subtractive=0.4"],
     "polarization": ["method_kwargs.polarization.weight=100"],
 }
-COLOURS = dict(zip(VARIANTS, ("#6b7280", "#2f81d6", "#f07f1e", "#2ca05a"), strict=True))
+COLOURS = dict(zip(VARIANTS, ("#6b7280", "#8fbbe8", "#2f81d6", "#f07f1e", "#2ca05a"), strict=True))
 # Column to the digits that it is shown with.
 COLUMNS = {
     "linear, %": 1,
