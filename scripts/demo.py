@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +207,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20, help="of pretraining")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
+    # As in the environment of the runs.
+    warnings.simplefilter("ignore")
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
