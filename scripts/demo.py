@@ -1,4 +1,4 @@
-"""Pretrain MoCo v3 on the embedded digits without margins and with three kinds, and compare.
+"""Pretrain MoCo v3 on the embedded digits without margins and with four settings, and compare.
 
 Every run is a command that a user would type, two at a time. A run that has finished is not made
 again while its settings stay the same; one that was interrupted starts anew.
@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,12 @@ PROJECT = Path(__file__).resolve().parents[1]
 BAND = (0.2, 0.4)  # the distances that polarization empties
 VARIANTS = {
     "baseline": [],
+    "s = 0.5": ["method_kwargs.margins.positive_scale=0.5"],
     "s = 20": ["method_kwargs.margins.positive_scale=20"],
     "m1 + m2": ["method_kwargs.margins.angular=0.1", "method_kwargs.margins.subtractive=0.4"],
     "polarization": ["method_kwargs.polarization.weight=100"],
 }
-COLOURS = dict(zip(VARIANTS, ("#6b7280", "#2f81d6", "#f07f1e", "#2ca05a"), strict=True))
+COLOURS = dict(zip(VARIANTS, ("#6b7280", "#8fbbe8", "#2f81d6", "#f07f1e", "#2ca05a"), strict=True))
 # Column to the digits that it is shown with.
 COLUMNS = {
     "linear, %": 1,
@@ -205,6 +207,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20, help="of pretraining")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
+    # As in the environment of the runs.
+    warnings.simplefilter("ignore")
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()

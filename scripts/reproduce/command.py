@@ -119,11 +119,11 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     if set(chosen) & law_paper.EXPERIMENTS.keys() and arguments.preset != "paper":
         sys.exit("Error: law and law_tuning have the paper's size: leave out --preset.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
-    for names, module in ((tested, protocol), (set(law.TESTED), law)):
+    for names, module in ((tested, protocol), (set(law.FIXED_BEFORE), law)):
         if set(chosen) & names and not module.is_committed():
             sys.exit(
-                f"Error: {module.CHOSEN} is not committed as it is: settings are fixed before test "
-                "images are used (docs/results/study/protocol.md)."
+                f"Error: {module.CHOSEN} is not committed as it is: the settings of "
+                f"{', '.join(sorted(set(chosen) & names))} are fixed before their first run."
             )
     # A cell is probed on all that is wanted while its checkpoint is there; grids keep their order.
     targets = grid.targets_of(entry for entries in chosen.values() for entry in entries)
@@ -166,7 +166,8 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
 def _choose_by_law(study: Study) -> None:
     """Write what the finished grids decide."""
     grids = law.planned(law.chosen_settings())
-    tuned = _means_of_complete(grids["law_rates"].entries, study)
+    of_rates = (*grids["law_rates"].entries, *grids["law_rates_test"].entries)
+    tuned = _means_of_complete(of_rates, study)
     of_maps = (*grids["law_map"].entries, *grids["law_map_simclr"].entries)
     chosen = law.choose(tuned, _means_of_complete(of_maps, study))
     if not chosen:
@@ -175,10 +176,10 @@ def _choose_by_law(study: Study) -> None:
             f"Error: runs of law_rates are missing in {study.file}, such as {first.row!r}. "
             "Runs of the other form of solo-learn do not count."
         )
-    if ends := law.at_an_end(chosen["rates"]):
+    if ends := law.at_an_end(chosen):
         sys.exit(
             "Error: the best rate is the smallest or the largest that was tried: try the next one "
-            f"(more_rates in law.yaml) for {'; '.join(ends)}."
+            f"(more_rates or test_rates in law.yaml) for {'; '.join(ends)}."
         )
     if best := optimum.best_of_moco(study):
         chosen["best_scales"] = best

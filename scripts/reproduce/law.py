@@ -137,14 +137,25 @@ def rate_entries() -> dict[str, list[Entry]]:
     }
 
 
-def at_an_end(rates: Mapping[str, float]) -> list[str]:
+def test_rate_entries(primary: Mapping[str, Any]) -> dict[float, list[Entry]]:
+    """Return the runs by which MoCo v3 is tuned at the length of the test, by their scale."""
+    choice = primary[MOCO]
+    places = ((1, choice["baseline_temperature"]), (choice["scale"], choice["temperature"]))
+    return {
+        scale: [
+            _tuned(MOCO, "test", temperature, scale, rate, SEEDS["tune"])
+            for rate in LAW["test_rates"]
+        ]
+        for scale, temperature in places
+    }
+
+
+def at_an_end(chosen: Mapping[str, Any]) -> list[str]:
     """Return the names whose chosen rate is the smallest or the largest that was tried."""
-    found = []
-    for name, rate in rates.items():
-        smallest, *_, largest = tried_rates(name)
-        if rate in (smallest, largest):
-            found.append(name)
-    return found
+    tried = [(name, rate, tried_rates(name)) for name, rate in chosen["rates"].items()]
+    for scale, rate in chosen.get("test_rates", {}).items():
+        tried.append((f"s = {scale:g} in law_rates_test", rate, sorted(LAW["test_rates"])))
+    return [name for name, rate, rates in tried if rate in (rates[0], rates[-1])]
 
 
 def _rates_of_smaller_scales() -> Iterator[Entry]:
@@ -302,6 +313,41 @@ def _test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
     yield from _compared(chosen, TESTING, EPOCHS["test"], SEEDS["test"])
 
 
+def _test_tuned(chosen: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield each side at its own best setting: of MoCo v3 the rate, of SimCLR the temperature."""
+    rows = [
+        (MOCO, scale, chosen["primary"][MOCO][temperature], chosen["test_rates"][scale])
+        for scale, temperature in (
+            (1, "baseline_temperature"),
+            (chosen["primary"][MOCO]["scale"], "temperature"),
+        )
+    ]
+    choice = chosen["primary"][SIMCLR]
+    for temperature in METHODS[SIMCLR]["map"]["temperatures"]:
+        rate = chosen["rates"][rate_name(SIMCLR, temperature, "short")]
+        if temperature != choice["baseline_temperature"]:
+            rows.append((SIMCLR, 1, temperature, rate))
+    rate = chosen["rates"][rate_name(SIMCLR, choice["temperature"], "short")]
+    rows.append((SIMCLR, choice["scale"], choice["temperature"], rate))
+    baseline: dict[str, str] = {}
+    for method, scale, temperature, rate in rows:
+        row = _row(method, scale, temperature, f"rate = {rate:g}")
+        yield Entry(
+            row,
+            _title(TESTING),
+            _cell(method, TESTING, EPOCHS["test"], scale, temperature, rate),
+            TESTING,
+            baseline=baseline.get(method),
+            seeds=SEEDS["test"],
+        )
+        baseline.setdefault(method, row)
+
+
+def _rates_of_test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
+    for entries in test_rate_entries(chosen["primary"]).values():
+        yield from entries
+
+
 def _other_data(chosen: Mapping[str, Any]) -> Iterator[Entry]:
     # As many steps of warm-up as on CIFAR-10.
     warmup = "scheduler.warmup_epochs=1.125"
@@ -343,6 +389,15 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
             figures=ends,
         ),
         "law_test": Experiment("The chosen scale on test images", after_map(_test)),
+        "law_rates_test": Experiment(
+            "MoCo v3: rates at the length of the test",
+            after_map(_rates_of_test),
+            RATE,
+        ),
+        "law_test_tuned": Experiment(
+            "Each side at its own best setting, on test images",
+            tuple(_test_tuned(chosen)) if primary and "test_rates" in chosen else (),
+        ),
         "law_temperatures": Experiment(
             "Scale and temperature together", after_rates(_controls), "τ", "s", ends
         ),
@@ -378,8 +433,10 @@ def lengths_of_schedules() -> list[str]:
     return list(dict.fromkeys(name for row in LAW["schedules"].values() for name in row["lengths"]))
 
 
-# Grids that use test images, and therefore committed settings.
-TESTED = ("law_test", "law_other_data")
+# Grids that use test images.
+TESTED = ("law_test", "law_test_tuned", "law_other_data")
+# Grids whose settings are fixed, and committed, before their first run.
+FIXED_BEFORE = (*TESTED, "law_schedule")
 EXPERIMENTS = experiments(chosen_settings())
 
 
@@ -416,7 +473,12 @@ def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
             "temperature": temperature,
             "baseline_temperature": baseline,
         }
-    return {"rates": rates, "primary": primary}
+    chosen = {"rates": rates, "primary": primary}
+    of_test = test_rate_entries(primary)
+    if all(entry.cell in tuned for entries in of_test.values() for entry in entries):
+        best_of = {s: max(entries, key=lambda e: tuned[e.cell]) for s, entries in of_test.items()}
+        chosen["test_rates"] = {scale: entry.x for scale, entry in best_of.items()}
+    return chosen
 
 
 def write_choice(chosen: Mapping[str, Any]) -> None:
@@ -433,11 +495,14 @@ def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
         method: {"scale": 0.5, "temperature": 0.1, "baseline_temperature": 0.1}
         for method in METHODS
     }
+    primary = any_choice | chosen.get("primary", {})
+    any_rates = dict.fromkeys((1, primary[MOCO]["scale"]), LAW["rates"][1])
     any_best = dict.fromkeys(lengths_of_schedules(), 0.6)
     return experiments(
         {
             "rates": rates,
-            "primary": any_choice | chosen.get("primary", {}),
+            "primary": primary,
+            "test_rates": any_rates | chosen.get("test_rates", {}),
             "best_scales": any_best | chosen.get("best_scales", {}),
         }
     )

@@ -38,12 +38,16 @@ class Optimum:
     Attributes:
         title: method, temperature and network.
         steps: the length of training.
-        scale: the best scale.
+        seeds: how many runs every scale has.
+        highest: the scale with the highest mean.
+        scale: the best scale by the fit.
         samples: the best scales of bootstrap samples.
     """
 
     title: str
     steps: int
+    seeds: int
+    highest: float
     scale: float
     samples: np.ndarray
 
@@ -154,25 +158,37 @@ def _complete(
 def optima(study: Study) -> list[Optimum]:
     """Return the best scale of every length whose map is complete with at least two seeds."""
     return [
-        Optimum(title, steps, best_scale(accuracies), bootstrap(accuracies))
+        Optimum(
+            title,
+            steps,
+            len(next(iter(accuracies.values()))),
+            max(accuracies, key=lambda scale: float(np.mean(accuracies[scale]))),
+            best_scale(accuracies),
+            # Draws of their own for every length: they are compared.
+            bootstrap(accuracies, seed=steps),
+        )
         for title, steps, accuracies in _complete(_map_entries(), study)
     ]
 
 
 def best_of_moco(study: Study) -> dict[str, float]:
-    """Return the best scale of MoCo v3, to two digits, by length, where schedules are tried."""
+    """Return the best scale of MoCo v3, to two digits, by length, where schedules are tried.
+
+    Only a map with all of its seeds counts: the choice must not move once runs depend on it.
+    """
     lengths = {law.steps_of_length(name): name for name in law.lengths_of_schedules()}
     entries = [e for name in ("law_map", "law_map_long") for e in law.EXPERIMENTS[name].entries]
     return {
         lengths[steps]: float(f"{best_scale(accuracies):.2g}")
         for _, steps, accuracies in _complete(entries, study)
-        if steps in lengths
+        if steps in lengths and len(accuracies[1]) == len(law.SEEDS["map"])
     }
 
 
 def correlations(study: Study) -> list[list[str]]:
     """Return the rank correlations of accuracy with the scale and with figures at the end."""
     lines = [["runs", "number", "s", *ENDS]]
+    together: dict[str, list[dict[str, float]]] = {}
     groups = _groups(_map_entries(), study)
     for (title, steps), items in groups.items():
         runs = [
@@ -182,6 +198,11 @@ def correlations(study: Study) -> list[list[str]]:
         ]
         if len(runs) >= 2 * len(items):
             lines.append([f"{title}, {steps:,} steps", str(len(runs)), *_correlated(runs)])
+            together.setdefault(title, []).extend(runs)
+    everything = [run for runs in together.values() for run in runs]
+    together = {f"{title}, all lengths": runs for title, runs in together.items()}
+    for title, runs in {**together, "all": everything}.items():
+        lines.append([title, str(len(runs)), *_correlated(runs)])
     return lines
 
 
@@ -271,17 +292,18 @@ def write(study: Study, base: Path) -> str:
     found = optima(study)
     if not found:
         raise ValueError("no map of the law is complete: run law_map or law_map_simclr first.")
-    lines = [["map", "steps", "best s", "95 % interval", "times that of the length before"]]
-    before: Optimum | None = None
-    for optimum in found:
+    head = ["map", "steps", "seeds", "s with the highest mean", "best s by the fit"]
+    lines = [[*head, "95 % interval", "times that of the next shorter length"]]
+    shorter: dict[str, Optimum] = {}
+    for optimum in sorted(found, key=lambda optimum: (optimum.title, optimum.steps)):
         low, high = optimum.interval
         grown = ""
-        if before is not None and before.title == optimum.title:
-            factor, least, most = rise(before, optimum)
+        if optimum.title in shorter:
+            factor, least, most = rise(shorter[optimum.title], optimum)
             grown = f"{factor:.2f} [{least:.2f}, {most:.2f}]"
-        interval = f"{low:.2f} to {high:.2f}"
-        lines.append([optimum.title, f"{optimum.steps:,}", f"{optimum.scale:.2f}", interval, grown])
-        before = optimum
+        shorter[optimum.title] = optimum
+        line = [optimum.title, f"{optimum.steps:,}", str(optimum.seeds), f"{optimum.highest:g}"]
+        lines.append([*line, f"{optimum.scale:.2f}", f"{low:.2f} to {high:.2f}", grown])
     text = (
         f"# The best scale of each length\n\n{markdown_of(lines, texts=1)}\n"
         "# What accuracy follows\n\nSpearman's rank correlations of the linear probe with the scale"

@@ -86,6 +86,7 @@ class HealthChecks:
         ``curve_weight``     the curve alone
         ``is_scaled``        1 where positives are scaled by a function, else 0
         ``band_change``      the share of pairs in the band over that after the warm-up
+        ``planned_steps``    the length of the whole run, where its configuration has ``max_epochs``
         ===================  ======================================================================
 
         What there is none of is NaN, of which no comparison holds.
@@ -121,12 +122,20 @@ class HealthChecks:
         v["band_change"] = _ratio(v["pairs_in_band"], v["earlier_pairs_in_band"])
         v["angle_weight"] = margins.angle_weight(torch.tensor(v["positive_angle"])).item()
         v["curve_weight"] = v["angle_weight"] / margins.positive_scale
+        v["planned_steps"] = self._planned_steps(seen)
         v["is_scaled"] = float("scaling" in seen.margins)
         for name, remedies in REMEDIES.items():
             # The last one always fits.
             fitting = [remedy["text"] for remedy in remedies if _holds(remedy, v)]
             v[name] = fitting[0].format_map(v)
         return v
+
+    def _planned_steps(self, seen: Observation) -> float:
+        """Return how many steps the run will have, NaN where that is not known."""
+        epochs = float(setting(self.cfg, "max_epochs") or math.nan)
+        if not (seen.epoch > 0 and epochs > 0):
+            return math.nan
+        return seen.step / seen.epoch * epochs
 
     def _remember(self, seen: Observation, values: Values, is_warm: bool) -> None:
         """Keep what later observations are compared with."""

@@ -20,7 +20,13 @@ from solo_margins.losses.capture import capture
 from solo_margins.losses.margins import FIELDS
 
 PLAIN = Margins()
-SETTINGS = {"method_kwargs": {"temperature": 0.2}, "optimizer": {"lr": 0.15}}
+SETTINGS = {
+    "method_kwargs": {"temperature": 0.2},
+    "optimizer": {"lr": 0.15},
+    "max_epochs": 200,
+}
+# What follows from the length of the run, which only a configuration tells.
+BY_LENGTH = "scale_in_short_run"
 HEALTHY = {
     "loss": 1.0,
     "chance_loss": math.log(128),
@@ -38,8 +44,8 @@ HEALTHY = {
 }
 
 
-def healthy(epoch=100.0, margins=PLAIN, **changes):
-    return Observation(0, epoch, {**HEALTHY, **changes}, margins=recorded_margins(margins))
+def healthy(epoch=100.0, margins=PLAIN, step=0, **changes):
+    return Observation(step, epoch, {**HEALTHY, **changes}, margins=recorded_margins(margins))
 
 
 def lasting(*first, **changes):
@@ -89,6 +95,8 @@ pushed = {"pull": 0.2, "push": 0.4, "positive_angle": 0.8}
 symptom("strong_push", "raise margins.positive_scale (now 1)", **pushed)
 pulled = {"pull": 30.0, "push": 0.1, "margins": Margins(positive_scale=40.0)}
 symptom("weak_push", "lower margins.positive_scale (now 40)", **pulled)
+short = {"step": 2000, "margins": Margins(positive_scale=1.5)}
+symptom(BY_LENGTH, "4,000 steps", **short)
 wide = {"positive_angle": 1.1, "margins": Margins(curvature=0.5)}
 symptom("wide_angles", "raise margins.curvature (now 0.5)", **wide)
 symptom("full_band", "raise polarization.weight", healthy(pairs_in_band=0.2), pairs_in_band=0.3)
@@ -108,7 +116,15 @@ def test_every_rule_has_its_symptom_and_names_a_setting(name):
     assert (name in begun) == at_once, "it counts after the warm-up and an epoch"
 
 
-@pytest.mark.parametrize("name", RULES)
+def test_the_whole_length_of_a_run_counts_and_only_with_negatives():
+    seen, _ = SYMPTOMS[BY_LENGTH]
+    assert BY_LENGTH in advised(*seen, max_epochs=200)
+    assert advised(*seen, max_epochs=2000) == advised(*seen, max_epochs=None) == {}
+    kept = {name: value for name, value in seen[-1].scalars.items() if name != "push"}
+    assert advised(*(replace(one, scalars=kept) for one in seen)) == {}
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != BY_LENGTH])
 def test_without_a_configuration_no_setting_of_our_programs_is_named(name):
     checks = HealthChecks(OmegaConf.create({"a_users_own": 1}))
     for one in SYMPTOMS[name][0]:

@@ -29,4 +29,4 @@ def test_a_second_demo_makes_what_is_missing_and_says_the_same(python, tmp_path)
 def rows(printed):
     """Return the lines of the table, one for each kind of margins."""
     lines = printed[printed.index("effective scale") :].splitlines()
-    return lines[1:5]
+    return lines[1:6]

@@ -90,8 +90,14 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
             mapped[entry.cell] = 50 if is_best else 0
     assert tuned.keys() & mapped.keys()
     assert law.choose(tuned, mapped)["rates"] == rates
-    for choice in law.choose(tuned, mapped)["primary"].values():
+    chosen = law.choose(tuned, mapped)
+    for choice in chosen["primary"].values():
         assert (choice["scale"], choice["temperature"]) == (0.5, 0.1)
+    assert "test_rates" not in chosen
+    of_test = law.test_rate_entries(chosen["primary"])
+    for scale, entries in of_test.items():
+        tuned.update({e.cell: 50 - abs(e.x - (0.48 if scale == 1 else 0.96)) for e in entries})
+    assert law.choose(tuned, mapped)["test_rates"] == {1: 0.48, 0.5: 0.96}
 
 
 def test_a_rate_at_an_end_of_those_tried_is_told(monkeypatch):
@@ -99,8 +105,11 @@ def test_a_rate_at_an_end_of_those_tried_is_told(monkeypatch):
     monkeypatch.setitem(law.LAW["more_rates"], name, [0.24])
     assert law.tried_rates(name) == [0.24, 0.48, 0.96, 1.92]
     assert [entry.x for entry in law.rate_entries()[name]] == [0.24, 0.48, 0.96, 1.92]
-    assert law.at_an_end({name: 0.48}) == []
-    assert law.at_an_end({name: 0.24}) == law.at_an_end({name: 1.92}) == [name]
+    assert law.at_an_end({"rates": {name: 0.48}}) == []
+    for rate in (0.24, 1.92):
+        assert law.at_an_end({"rates": {name: rate}}) == [name]
+    of_test = {"rates": {name: 0.48}, "test_rates": {1: 0.48, 0.5: 0.96}}
+    assert law.at_an_end(of_test) == ["s = 1 in law_rates_test"]
 
 
 def test_schedules_are_built_around_the_best_constant_scale():
@@ -169,7 +178,7 @@ def test_a_rising_curve_ends_at_the_largest_scale_and_noise_widens_the_interval(
             for s in (0.25, 0.5, 0.7, 1, 1.4, 2, 5)
         }
         samples = optimum.bootstrap(runs, samples=200)
-        low, high = optimum.Optimum("", 1, 1.0, samples).interval
+        low, high = optimum.Optimum("", 1, 3, 1.0, 1.0, samples).interval
         spreads.append(high / low)
     assert spreads[0] < 1.05 < spreads[1]
 
@@ -205,8 +214,12 @@ def test_optima_and_correlations_are_written_and_drawn(mapped, tmp_path, monkeyp
     assert 1.5 < low < factor < high < 2.5
     text = (tmp_path / "law_optimum.md").read_text()
     assert text.strip() == capsys.readouterr().out.strip()
+    # Both temperatures are compared with their own shorter length, not with the row before.
+    assert text.count("| SimCLR, τ = 0.2 | 4,212 | 3 | 1 | 1.0") == 1
+    grown = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| SimC")]
+    assert [bool(cell) for cell in grown[:4]] == [False, True, False, True]
     # Accuracy follows uniformity exactly here, and q is the same everywhere.
-    assert text.count("-1.00") == 4
+    assert text.count("-1.00") == 4 + 3
     assert "nan" not in text
     assert (tmp_path / "law_optimum.png").stat().st_size > 10_000
 
@@ -268,6 +281,11 @@ def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, mo
     chosen = law.chosen_settings()
     assert chosen["rates"] == rates
     assert chosen["best_scales"] == {"middle": 0.6}
+    # A map that lacks a seed chooses nothing: the choice would move when the seed is there.
+    lines = study.file.read_text().splitlines(keepends=True)
+    study.file.write_text("".join(line for line in lines if json.loads(line)["seed"] != 6))
+    command.main()
+    assert "best_scales" not in law.chosen_settings()
     assert "law_chosen.yaml" in capsys.readouterr().out
 
 
