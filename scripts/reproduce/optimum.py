@@ -188,7 +188,7 @@ def best_of_moco(study: Study) -> dict[str, float]:
 def correlations(study: Study) -> list[list[str]]:
     """Return the rank correlations of accuracy with the scale and with figures at the end."""
     lines = [["runs", "number", "s", *ENDS]]
-    together: dict[str, list[dict[str, float]]] = {}
+    by_title: dict[str, list[list[dict[str, float]]]] = {}
     groups = _groups(_map_entries(), study)
     for (title, steps), items in groups.items():
         runs = [
@@ -198,11 +198,14 @@ def correlations(study: Study) -> list[list[str]]:
         ]
         if len(runs) >= 2 * len(items):
             lines.append([f"{title}, {steps:,} steps", str(len(runs)), *_correlated(runs)])
-            together.setdefault(title, []).extend(runs)
-    everything = [run for runs in together.values() for run in runs]
-    together = {f"{title}, all lengths": runs for title, runs in together.items()}
-    for title, runs in {**together, "all": everything}.items():
-        lines.append([title, str(len(runs)), *_correlated(runs)])
+            by_title.setdefault(title, []).append(runs)
+    everything = []
+    for title, lengths in by_title.items():
+        together = [run for runs in lengths for run in runs]
+        everything += together
+        if len(lengths) > 1:
+            lines.append([f"{title}, all lengths", str(len(together)), *_correlated(together)])
+    lines.append(["all", str(len(everything)), *_correlated(everything)])
     return lines
 
 

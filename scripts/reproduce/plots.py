@@ -14,6 +14,7 @@ LABELS = {"linear_acc1": "linear probe", "knn_acc1": "kNN"}
 PANELS_A_LINE = 4
 MOST_COLORS = 10
 MOST_INSIDE = 5  # more curves than that have their legend beside the panels
+CLOSE_TICKS = 1.25  # neighbours by less than this factor have no room for both labels
 MOST_TICKS = 8  # more values than that are not all named at the axis
 
 
@@ -176,7 +177,7 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
                 axis.set_xscale("log")
                 axis.set_xlim(ticks[0] / 1.15, (off if math.inf in xs else ticks[-1]) * 1.15)
             if len(ticks) <= MOST_TICKS:
-                axis.set_xticks(ticks, [f"{x:,g}" for x in ticks], minor=False)
+                axis.set_xticks(ticks, _tick_labels(ticks), minor=False)
                 axis.set_xticks([], minor=True)
             axis.set_xlabel(label)
             axis.set_title(title if len(columns) == 1 else f"{column}: {title}", fontsize="small")
@@ -191,6 +192,20 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
         else:
             own[0].legend(*handles, fontsize="small")
     return figure
+
+
+def _tick_labels(ticks: Sequence[float]) -> list[str]:
+    """Return the labels of a logarithmic axis; one that would touch the label before it is lower.
+
+    >>> _tick_labels([0.5, 1, 1.125, 2])
+    ['0.5', '1', '\\n1.125', '2']
+    """
+    labels = [f"{x:,g}" for x in ticks]
+    for place in range(1, len(ticks)):
+        is_close = ticks[place] < CLOSE_TICKS * ticks[place - 1]
+        if is_close and not labels[place - 1].startswith("\n"):
+            labels[place] = f"\n{labels[place]}"
+    return labels
 
 
 def _figure(name: str) -> Values:
