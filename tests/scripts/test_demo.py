@@ -20,7 +20,7 @@ def test_a_second_demo_makes_what_is_missing_and_says_the_same(python, tmp_path)
     for name in ("demo.png", "report.html"):
         (output / name).unlink()
     second = python(*words, timeout=900)
-    assert second.count("finished before") == 2
+    assert second.count("finished before") == 3
     assert rows(second) == rows(first)
     assert (output / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert (output / "report.html").stat().st_size > 100_000
