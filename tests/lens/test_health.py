@@ -95,7 +95,7 @@ pushed = {"pull": 0.2, "push": 0.4, "positive_angle": 0.8}
 symptom("strong_push", "raise margins.positive_scale (now 1)", **pushed)
 pulled = {"pull": 30.0, "push": 0.1, "margins": Margins(positive_scale=40.0)}
 symptom("weak_push", "lower margins.positive_scale (now 40)", **pulled)
-short = {"step": 2000, "margins": Margins(positive_scale=1.5)}
+short = {"step": 2000, "effective_scale": 1.5, "margins": Margins(positive_scale=1.5)}
 symptom(BY_LENGTH, "4,000 steps", **short)
 wide = {"positive_angle": 1.1, "margins": Margins(curvature=0.5)}
 symptom("wide_angles", "raise margins.curvature (now 0.5)", **wide)
