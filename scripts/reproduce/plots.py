@@ -156,10 +156,12 @@ def _curves(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -> A
         for axis, (title, values_of) in zip(own, panels.items(), strict=False):
             for number, (name, series) in enumerate(curves.items()):
                 points = [
-                    (off if item.entry.x == math.inf else item.entry.x, values)
+                    (off if item.entry.x == math.inf else item.entry.x or 0.0, values)
                     for item in series
                     if (values := values_of(item))
                 ]
+                # A baseline may be the first entry, whatever its place on the axis.
+                points.sort(key=lambda point: point[0])
                 color = pyplot.get_cmap("tab20" if len(curves) > MOST_COLORS else "tab10")(number)
                 for x, values in points:
                     axis.scatter([x] * len(values), values, s=12, color=[color], alpha=0.6)

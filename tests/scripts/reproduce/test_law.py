@@ -9,7 +9,7 @@ import pytest
 from documented import ROOT
 from reproduce import command, grid, law, law_paper, optimum, plots
 from reproduce.study import PRESETS, Study
-from reproduce.tables import measured
+from reproduce.tables import Measured, measured
 
 from solo_margins import results
 
@@ -37,6 +37,20 @@ def test_no_two_runs_share_a_place_in_a_figure(name):
         places = [(plots._curve(e), e.column, e.x, e.y) for e in experiment.entries]
         assert len(set(places)) == len(places)
         assert all(entry.x is not None for entry in experiment.entries)
+
+
+def test_curves_go_from_left_to_right_wherever_their_baseline_stands():
+    from matplotlib import pyplot
+
+    experiment = PLANNED["law_held"]
+    assert experiment.entries[0].x == 1 > experiment.entries[1].x
+    figures = dict.fromkeys(("linear_acc1", "knn_acc1", *experiment.figures), 50.0)
+    items = [Measured(entry, {4: figures}) for entry in experiment.entries]
+    figure = plots._curves(pyplot, experiment, items)
+    drawn = [list(line.get_xdata()) for axis in figure.axes for line in axis.lines]
+    pyplot.close(figure)
+    assert drawn
+    assert all(xs == sorted(xs) for xs in drawn)
 
 
 def test_the_test_has_seeds_that_no_choice_has_seen():
