@@ -137,16 +137,19 @@ def rate_entries() -> dict[str, list[Entry]]:
     }
 
 
+def _sides(choice: Mapping[str, float]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return scale and temperature of both sides of a primary comparison, s = 1 first."""
+    return (1, choice["baseline_temperature"]), (choice["scale"], choice["temperature"])
+
+
 def test_rate_entries(primary: Mapping[str, Any]) -> dict[float, list[Entry]]:
     """Return the runs by which MoCo v3 is tuned at the length of the test, by their scale."""
-    choice = primary[MOCO]
-    places = ((1, choice["baseline_temperature"]), (choice["scale"], choice["temperature"]))
     return {
         scale: [
             _tuned(MOCO, "test", temperature, scale, rate, SEEDS["tune"])
             for rate in LAW["test_rates"]
         ]
-        for scale, temperature in places
+        for scale, temperature in _sides(primary[MOCO])
     }
 
 
@@ -292,10 +295,7 @@ def _compared(
         transfer = "" if probed_on == data else f" → {_title(probed_on)}"
         for method, choice in chosen["primary"].items():
             baseline = None
-            for scale, temperature in (
-                (1, choice["baseline_temperature"]),
-                (choice["scale"], choice["temperature"]),
-            ):
+            for scale, temperature in _sides(choice):
                 rate = chosen["rates"][rate_name(method, temperature, "short")]
                 row = _row(method, scale, temperature)
                 yield Entry(
@@ -316,19 +316,14 @@ def _test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
 def _test_tuned(chosen: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield each side at its own best setting: of MoCo v3 the rate, of SimCLR the temperature."""
     rows = [
-        (MOCO, scale, chosen["primary"][MOCO][temperature], chosen["test_rates"][scale])
-        for scale, temperature in (
-            (1, "baseline_temperature"),
-            (chosen["primary"][MOCO]["scale"], "temperature"),
-        )
+        (MOCO, scale, temperature, chosen["test_rates"][scale])
+        for scale, temperature in _sides(chosen["primary"][MOCO])
     ]
-    choice = chosen["primary"][SIMCLR]
-    for temperature in METHODS[SIMCLR]["map"]["temperatures"]:
+    (_, compared), side = _sides(chosen["primary"][SIMCLR])
+    others = [t for t in METHODS[SIMCLR]["map"]["temperatures"] if t != compared]
+    for scale, temperature in (*((1, other) for other in others), side):
         rate = chosen["rates"][rate_name(SIMCLR, temperature, "short")]
-        if temperature != choice["baseline_temperature"]:
-            rows.append((SIMCLR, 1, temperature, rate))
-    rate = chosen["rates"][rate_name(SIMCLR, choice["temperature"], "short")]
-    rows.append((SIMCLR, choice["scale"], choice["temperature"], rate))
+        rows.append((SIMCLR, scale, temperature, rate))
     baseline: dict[str, str] = {}
     for method, scale, temperature, rate in rows:
         row = _row(method, scale, temperature, f"rate = {rate:g}")
