@@ -133,6 +133,11 @@ def _groups(entries: Iterable[Entry], study: Study) -> dict[tuple[str, int], lis
     return groups
 
 
+def _common_seeds(items: Iterable[Measured]) -> list[int]:
+    """Return the seeds that all rows have: one that only some have would favour or harm these."""
+    return sorted(set.intersection(*(set(item.by_seed) for item in items)))
+
+
 def _map_entries() -> list[Entry]:
     names = ("law_map", "law_map_simclr", "law_map_long", "law_wide")
     return [entry for name in names for entry in law.EXPERIMENTS[name].entries]
@@ -141,12 +146,9 @@ def _map_entries() -> list[Entry]:
 def _complete(
     entries: Iterable[Entry], study: Study
 ) -> Iterator[tuple[str, int, dict[float, list[float]]]]:
-    """Yield title, steps and accuracies of the maps that have at least two seeds.
-
-    A seed that only some scales have yet does not count: it would favour or harm these.
-    """
+    """Yield title, steps and accuracies of the maps whose scales have two common seeds or more."""
     for (title, steps), items in _groups(entries, study).items():
-        seeds = sorted(set.intersection(*(set(item.by_seed) for item in items)))
+        seeds = _common_seeds(items)
         if len(seeds) >= 2:
             accuracies = {
                 float(item.entry.x or 0): [item.by_seed[seed]["linear_acc1"] for seed in seeds]
@@ -231,7 +233,7 @@ def best_against_best(study: Study) -> list[list[str]]:
     head = ["method", "steps", "seeds", "best with s = 1", "best with another s"]
     lines = [[*head, *(f"{name}: {how}" for name in ("linear", "kNN") for how in COMPARED)]]
     for (method, steps), items in _of_all_temperatures(study).items():
-        seeds = sorted(set.intersection(*(set(item.by_seed) for item in items)))
+        seeds = _common_seeds(items)
         if len(seeds) < 2:
             continue
         ones = [item for item in items if _scale(item) == 1]
