@@ -39,9 +39,9 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("names", nargs="+", choices=EXPERIMENTS, metavar="name", help=", ".join(EXPERIMENTS))
     add("--preset", choices=PRESETS, default="paper", help="how large the runs are")
-    add("--seeds", type=int, nargs="+", help="which seeds (default: those of the grid, or 1)")
-    add("--data", nargs="+", help="only cells that are pretrained on these")
-    add("--rows", nargs="+", help="only rows whose title begins like one of these")
+    add("--seeds", type=int, nargs="+", help="run these seeds (default: those of the grid, or 1)")
+    add("--data", nargs="+", help="run only cells that are pretrained on these")
+    add("--rows", nargs="+", help="run only rows whose title begins like one of these")
     add("--images", nargs="+", default=[], metavar="DATA=FOLDER", help="where data sets are")
     add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="in every pretraining")
     add("--output", type=Path, default=Path("outputs/reproduction"))
@@ -131,7 +131,10 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     known = set()
     for name, entries in chosen.items():
         for entry in entries:
-            seeds = tables.seeds_of(entry, arguments.seeds)
+            asked = arguments.seeds
+            seeds = tables.seeds_of(entry, asked)
+            if asked:
+                seeds = tuple(seed for seed in seeds if seed in asked)
             if seeds and (entry.cell, seeds) not in known:
                 known.add((entry.cell, seeds))
                 groups.setdefault((name, seeds), {})[entry.cell] = targets[entry.cell]
@@ -227,9 +230,17 @@ def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[E
 
 
 def _written(name: str, entries: list[Entry], arguments: argparse.Namespace, study: Study) -> str:
-    """Write the table and the figure of an experiment and return what to show of them."""
+    """Write the table and the figure of an experiment and return what to show of them.
+
+    They hold what was asked for and everything else that has results: a part that is run later
+    does not take the others away.
+    """
     experiment = EXPERIMENTS[name]
-    items = tables.measured(entries, arguments.seeds, study)
+    items = [
+        item
+        for item in tables.measured(experiment.entries, arguments.seeds, study)
+        if item.by_seed or item.entry in entries
+    ]
     base = arguments.output / name
     base.with_suffix(".csv").write_text(tables.as_csv(items, experiment.figures))
     table = tables.as_markdown(items, experiment.figures)

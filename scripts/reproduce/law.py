@@ -170,6 +170,11 @@ def _rates_of_smaller_scales() -> Iterator[Entry]:
                     yield _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
 
 
+def map_seeds(length: str) -> tuple[int, ...]:
+    """Return the seeds of the runs of a length in the maps and the schedules."""
+    return SEEDS["map_long" if length == "long" else "map"]
+
+
 def _mapped(
     method: str, rates: Mapping[str, float], length: str, scale: float, temperature: float
 ) -> Entry:
@@ -182,7 +187,7 @@ def _mapped(
         CHOOSING,
         baseline=None if scale == 1 else _row(method, 1, temperature, steps),
         x=scale,
-        seeds=SEEDS["map"],
+        seeds=map_seeds(length),
         curve=_curve(method, temperature, steps),
     )
 
@@ -282,7 +287,7 @@ def _scheduled(rates: Mapping[str, float], best: Mapping[str, float]) -> Iterato
                 _cell(MOCO, CHOOSING, EPOCHS[length], end, temperature, rate, settings),
                 CHOOSING,
                 baseline=baseline,
-                seeds=SEEDS["map"],
+                seeds=map_seeds(length),
             )
             baseline = baseline or row
 

@@ -183,7 +183,7 @@ def best_of_moco(study: Study) -> dict[str, float]:
     return {
         lengths[steps]: float(f"{best_scale(accuracies):.2g}")
         for _, steps, accuracies in _complete(entries, study)
-        if steps in lengths and len(accuracies[1]) == len(law.SEEDS["map"])
+        if steps in lengths and len(accuracies[1]) == len(law.map_seeds(lengths[steps]))
     }
 
 

@@ -120,14 +120,18 @@ def mean_and_std(numbers: Sequence[float]) -> Accuracy | None:
 
 
 def seeds_of(entry: Entry, seeds: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the seeds of an entry: its own, or 1, as far as they are asked for."""
-    if seeds is None or not entry.seeds:
-        return entry.seeds or tuple(seeds or (1,))
-    return tuple(seed for seed in entry.seeds if seed in seeds)
+    """Return the seeds of an entry: its own, those that the command names, or 1."""
+    return entry.seeds or tuple(seeds or (1,))
 
 
 def measured(entries: Iterable[Entry], seeds: Sequence[int] | None, study: Study) -> list[Measured]:
-    """Return what the results of a study hold of each entry, in the order of the entries."""
+    """Return what the results of a study hold of each entry, in the order of the entries.
+
+    Args:
+        entries: rows of a table.
+        seeds: those of rows that have no seeds of their own.
+        study: whose results are read.
+    """
     records = study.recorded()
     items = []
     for entry in entries:

@@ -261,6 +261,32 @@ def test_the_best_scale_is_compared_with_the_best_of_one_and_without_its_own_see
     ]
 
 
+def test_a_part_of_a_grid_leaves_the_rest_of_its_table(mapped, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(command.EXPERIMENTS, "law_map_simclr", law.EXPERIMENTS["law_map_simclr"])
+    command_line = ["reproduce", "law_map_simclr", "--preset", "mini", "--table"]
+    written = []
+    for part in ([], ["--rows", "SimCLR, τ = 0.2", "--seeds", "5"]):
+        argv = [*command_line, "--output", str(tmp_path), *part]
+        monkeypatch.setattr(sys, "argv", argv)
+        command.main()
+        written.append((tmp_path / "law_map_simclr.csv").read_text())
+    assert written[0] == written[1]
+    assert written[0].count("\n") == 1 + 20
+    assert "SimCLR, τ = 0.1" in capsys.readouterr().out
+
+
+def test_the_longest_runs_have_fewer_seeds_and_choose_with_them(mapped):
+    entries = law.EXPERIMENTS["law_map_long"].entries
+    assert {entry.seeds for entry in entries} == {(4, 5)}
+    for entry in entries:
+        for seed in entry.seeds:
+            assert "long" not in optimum.best_of_moco(mapped)
+            figures = {"linear_acc1": -(math.log(entry.x / 0.8) ** 2), "knn_acc1": 0.0}
+            record = mapped.record(entry.cell, seed, entry.probed_on, figures=figures)
+            results.append(mapped.file, record)
+    assert optimum.best_of_moco(mapped) == {"long": 0.8}
+
+
 def test_a_seed_that_only_some_scales_have_does_not_count(mapped):
     lines = mapped.file.read_text().splitlines(keepends=True)
     whole = [line for line in lines if json.loads(line)["seed"] != 6]
