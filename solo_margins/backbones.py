@@ -173,16 +173,39 @@ def backbone_constructor(name: str) -> Callable[..., nn.Module]:
     return table[name]
 
 
+def _whose_vit(method: str) -> str:
+    """Return the name by which solo-learn knows the ViT of a method: MoCo v3 has its own.
+
+    solo-learn goes by the name alone, `MoCoV3Margin` by the class: what is derived from it has it.
+    """
+    if method == "mocov3":
+        return method
+    from solo.methods import METHODS
+
+    from solo_margins.methods.mocov3_margin import MoCoV3Margin
+
+    if method not in METHODS:
+        raise ValueError(
+            f"The ViT was trained by method={method}, which is not registered here: import what "
+            "registers it, or name the method whose ViT it has in a probe, such as "
+            "pretrain_method=mocov3."
+        )
+    return "mocov3" if issubclass(METHODS[method], MoCoV3Margin) else method
+
+
 def build_backbone(cfg: DictConfig) -> Any:
     """Return the backbone that a configuration describes, without weights and classifier.
 
     The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
     configurations) or ``cfg.method``. On CIFAR a ResNet loses its down-sampling stem.
+
+    Raises:
+        ValueError: the backbone is a ViT, and nobody knows which one its method trains.
     """
     name = str(cfg.backbone.name)
     method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
-    if method == "mocov3_margin":
-        method = "mocov3"
+    if name.startswith("vit_") and method is not None:
+        method = _whose_vit(str(method))
     kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
     backbone: Any = backbone_constructor(name)(method, **kwargs)
     if name.startswith("resnet"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -34,10 +35,22 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     on_cpu = runs_on_cpu(cfg)
     if OmegaConf.select(cfg, "accelerator", default=None) in (None, "None", "auto"):
         cfg.accelerator = "cpu" if on_cpu else "gpu"
-    available = 1 if on_cpu else torch.cuda.device_count()
-    devices = _listed(OmegaConf.select(cfg, "devices", default=None), max(1, available))
-    cfg.devices = devices
+    available = 1 if on_cpu else max(1, torch.cuda.device_count())
+    cfg.devices = _listed(OmegaConf.select(cfg, "devices", default=None), available)
     return cfg
+
+
+def number_of_devices(devices: Any, on_cpu: bool = False) -> int:
+    """Return how many devices a configuration's ``devices`` are.
+
+    Args:
+        devices: a number, a list of numbers, or ``"auto"``.
+        on_cpu: whether they are processes on a CPU.
+
+    Raises:
+        ValueError: it is something else; the message is one sentence.
+    """
+    return len(_listed(devices, 1 if on_cpu else max(1, torch.cuda.device_count())))
 
 
 def _listed(devices: Any, available: int) -> list[Any]:
@@ -46,7 +59,7 @@ def _listed(devices: Any, available: int) -> list[Any]:
         return [0]
     if isinstance(devices, (ListConfig, list)):
         numbers = list(devices)
-    elif "," in str(devices):
+    elif re.fullmatch(r"\s*\d*\s*(,\s*\d*\s*)+", str(devices)):
         numbers = [int(number) for number in devices.split(",") if number.strip()]
     elif str(devices) in ("-1", "auto"):
         numbers = list(range(available))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from reproduce import experiments, grid, law, law_paper, optimum, plots, protocol, tables
+from reproduce import choices, experiments, grid, law, law_paper, optimum, plots, protocol, tables
 from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS, Study
 
@@ -120,7 +120,7 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
         sys.exit("Error: law and law_tuning have the paper's size: leave out --preset.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
     for names, module in ((tested, protocol), (set(law.FIXED_BEFORE), law)):
-        if set(chosen) & names and not module.is_committed():
+        if set(chosen) & names and not choices.is_committed(module.CHOSEN):
             sys.exit(
                 f"Error: {module.CHOSEN} is not committed as it is: the settings of "
                 f"{', '.join(sorted(set(chosen) & names))} are fixed before their first run."
@@ -162,13 +162,13 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
         for item, accuracy in zip(items, accuracies, strict=True)
         if accuracy is not None
     }
-    protocol.write_choice(protocol.choose(means))
+    choices.write(protocol.CHOSEN, protocol.choose(means), "tune --choose")
     print(f"{protocol.CHOSEN}: commit it before the grids that use test images are run.")
 
 
 def _choose_by_law(study: Study) -> None:
     """Write what the finished grids decide."""
-    grids = law.planned(law.chosen_settings())
+    grids = law.planned(choices.read(law.CHOSEN))
     of_rates = (*grids["law_rates"].entries, *grids["law_rates_test"].entries)
     tuned = _means_of_complete(of_rates, study)
     of_maps = (*grids["law_map"].entries, *grids["law_map_simclr"].entries)
@@ -186,7 +186,7 @@ def _choose_by_law(study: Study) -> None:
         )
     if best := optimum.best_of_moco(study):
         chosen["best_scales"] = best
-    law.write_choice(chosen)
+    choices.write(law.CHOSEN, chosen, "law_rates --choose")
     print(f"{law.CHOSEN}: {', '.join(chosen)}; commit it before the next grids are run.")
 
 
@@ -208,9 +208,10 @@ def _choose_rates_of_paper(study: Study) -> None:
         if (accuracy := item.accuracy("linear_acc1")) is not None
     }
     try:
-        law_paper.write_choice(law_paper.choose(means))
+        chosen = law_paper.choose(means)
     except ValueError as error:
         sys.exit(f"Error: {error}")
+    choices.write(law_paper.CHOSEN, chosen, "law_tuning --preset paper --choose")
     print(f"{law_paper.CHOSEN}: `law` trains with these rates and with the paper's.")
 
 
@@ -218,7 +219,7 @@ def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[E
     """Return the entries of an experiment that the options leave."""
     if not EXPERIMENTS[name].entries:
         chooses = "law_rates" if name in law.EXPERIMENTS else "tune"
-        has_rates = chooses == "law_rates" and "rates" in law.chosen_settings()
+        has_rates = chooses == "law_rates" and "rates" in choices.read(law.CHOSEN)
         first = "law_map law_map_simclr" if has_rates else chooses
         sys.exit(f"Error: {name} has no settings yet: run `{first}`, then `{chooses} --choose`.")
     return [

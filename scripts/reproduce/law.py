@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from reproduce import read_yaml
+from reproduce import choices, read_yaml
 from reproduce.experiments import Cell, Entry, Experiment
-from reproduce.protocol import CHOOSING, OTHER, PLAN, TESTING
+from reproduce.protocol import CHOOSING, HELD, OTHER, PLAN, SCALE, TESTING
 
 LAW: dict[str, Any] = read_yaml("law.yaml")
 METHODS: dict[str, Any] = LAW["methods"]
@@ -22,25 +19,13 @@ MOCO, SIMCLR = METHODS
 CHOSEN = Path(__file__).with_name("law_chosen.yaml")
 
 RATE = "learning rate of 256 images"
-SCALE, TEMPERATURE = "method_kwargs.margins.positive_scale", "method_kwargs.temperature"
+TEMPERATURE = "method_kwargs.temperature"
 
 # For the budget: seconds of one step, and of start and probe of a run, on one core.
 SECONDS_A_STEP, SECONDS_A_RUN = 0.055, 15
 WIDE_SECONDS_A_STEP = 0.14
 
 Accuracies = Mapping[Cell, float]
-
-
-def chosen_settings() -> dict[str, Any]:
-    """Return what was chosen so far; nothing before --choose."""
-    return yaml.safe_load(CHOSEN.read_text()) if CHOSEN.exists() else {}
-
-
-def is_committed() -> bool:
-    """Return whether what was chosen is what the last commit holds."""
-    command = ["git", "-C", str(CHOSEN.parent), "cat-file", "-p", f"HEAD:./{CHOSEN.name}"]
-    found = subprocess.run(command, capture_output=True, check=False)
-    return found.returncode == 0 and CHOSEN.exists() and found.stdout == CHOSEN.read_bytes()
 
 
 def rate_name(method: str, temperature: float, length: str) -> str:
@@ -219,9 +204,6 @@ def _controls(rates: Mapping[str, float]) -> Iterator[Entry]:
                     seeds=SEEDS["control"],
                     curve=METHODS[method]["title"],
                 )
-
-
-HELD = ("method=mocov3_study", "+method_kwargs.hold_gradient_norm=true")
 
 
 def _held(rates: Mapping[str, float]) -> Iterator[Entry]:
@@ -437,7 +419,7 @@ def lengths_of_schedules() -> list[str]:
 TESTED = ("law_test", "law_test_tuned", "law_other_data")
 # Grids whose settings are fixed, and committed, before their first run.
 FIXED_BEFORE = (*TESTED, "law_schedule")
-EXPERIMENTS = experiments(chosen_settings())
+EXPERIMENTS = experiments(choices.read(CHOSEN))
 
 
 def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
@@ -479,12 +461,6 @@ def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
         best_of = {s: max(entries, key=lambda e: tuned[e.cell]) for s, entries in of_test.items()}
         chosen["test_rates"] = {scale: entry.x for scale, entry in best_of.items()}
     return chosen
-
-
-def write_choice(chosen: Mapping[str, Any]) -> None:
-    """Write what was chosen for the grids that follow."""
-    head = "# Written by `python scripts/reproduce law_rates --choose` from the results so far.\n"
-    CHOSEN.write_text(head + yaml.safe_dump(dict(chosen), sort_keys=False, allow_unicode=True))
 
 
 def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from solo_margins.backbones import build_backbone
 from solo_margins.config import require
-from solo_margins.learning_rates import optimizer_and_schedule
+from solo_margins.learning_rates import SCHEDULES, optimizer_and_schedule
 from solo_margins.solo_1_0_2 import limits
 from solo_margins.solo_1_0_2.config import set_defaults
 
@@ -22,7 +22,7 @@ class TrainedModule(pl.LightningModule):
     """What methods and linear classifiers share: the settings, under the repository's names."""
 
     _OPTIMIZERS = limits.OPTIMIZERS
-    _SCHEDULERS = (*limits.SCHEDULERS, *limits.OTHER_SCHEDULERS)
+    _SCHEDULERS = SCHEDULES
 
     def __init__(self, cfg: DictConfig, backbone: Any) -> None:
         # Those of the release want every setting as an argument of its own.

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from documented import ROOT
-from reproduce import command, grid, law, law_paper, optimum, plots
+from reproduce import choices, command, grid, law, law_paper, optimum, plots
 from reproduce.study import PRESETS, Study
 from reproduce.tables import Measured, measured
 
@@ -318,14 +318,14 @@ def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, mo
     command_line = ["reproduce", "law_rates", "--preset", "mini", "--choose"]
     monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
     command.main()
-    chosen = law.chosen_settings()
+    chosen = choices.read(law.CHOSEN)
     assert chosen["rates"] == rates
     assert chosen["best_scales"] == {"middle": 0.6}
     # A map that lacks a seed chooses nothing: the choice would move when the seed is there.
     lines = study.file.read_text().splitlines(keepends=True)
     study.file.write_text("".join(line for line in lines if json.loads(line)["seed"] != 6))
     command.main()
-    assert "best_scales" not in law.chosen_settings()
+    assert "best_scales" not in choices.read(law.CHOSEN)
     assert "law_chosen.yaml" in capsys.readouterr().out
 
 
