@@ -176,13 +176,11 @@ def backbone_constructor(name: str) -> Callable[..., nn.Module]:
 def _whose_vit(method: str) -> str:
     """Return the name by which solo-learn knows the ViT of a method: MoCo v3 has its own.
 
-    solo-learn goes by the name alone, `MoCoV3Margin` by the class: what is derived from it has it.
+    solo-learn goes by the name of the method; a class of ours says it as ``trains_vit_of``.
     """
     if method == "mocov3":
         return method
     from solo.methods import METHODS
-
-    from solo_margins.methods.mocov3_margin import MoCoV3Margin
 
     if method not in METHODS:
         raise ValueError(
@@ -190,7 +188,7 @@ def _whose_vit(method: str) -> str:
             "registers it, or name the method whose ViT it has in a probe, such as "
             "pretrain_method=mocov3."
         )
-    return "mocov3" if issubclass(METHODS[method], MoCoV3Margin) else method
+    return str(getattr(METHODS[method], "trains_vit_of", method))
 
 
 def build_backbone(cfg: DictConfig) -> Any:
