@@ -261,6 +261,25 @@ def test_the_best_scale_is_compared_with_the_best_of_one_and_without_its_own_see
     ]
 
 
+def test_the_scale_with_the_highest_q_is_compared_with_one_and_with_the_best(tmp_path, monkeypatch):
+    rates = dict.fromkeys(law.rate_entries(), 0.96)
+    monkeypatch.setattr(law, "EXPERIMENTS", law.experiments({"rates": rates}))
+    study = Study(PRESETS["mini"], tmp_path / "results.jsonl", tmp_path / "work")
+    # s: q, linear probe, kNN; the third seed, which 1 lacks, would choose another.
+    seen = {0.25: (0.2, 53.0, 50.0), 0.5: (0.3, 51.5, 52.0), 0.7: (0.3, 40.0, 40.0)}
+    seen |= {1: (0.1, 50.0, 49.5), 1.125: (0.0, 10.0, 10.0)}
+    for entry in law.EXPERIMENTS["law_map_simclr"].entries:
+        if law.steps_of(entry.cell) == 4212 and "τ = 0.2" in entry.row:
+            for seed in entry.seeds if entry.x != 1 else entry.seeds[:2]:
+                q, linear, knn = seen[entry.x]
+                q += {4: 0.0, 5: 0.01, 6: 0.9}[seed] * (entry.x == 0.5 or seed == 6)
+                figures = {"q": q, "linear_acc1": linear, "knn_acc1": knn}
+                record = study.record(entry.cell, seed, entry.probed_on, figures=figures)
+                results.append(study.file, record)
+    [_, line] = optimum.chosen_by_q(study)
+    assert line == ["SimCLR, τ = 0.2", "4,212", "2", "0.5", "0.25", "+1.5", "-1.5", "+2.5"]
+
+
 def test_a_part_of_a_grid_leaves_the_rest_of_its_table(mapped, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(command.EXPERIMENTS, "law_map_simclr", law.EXPERIMENTS["law_map_simclr"])
     command_line = ["reproduce", "law_map_simclr", "--preset", "mini", "--table"]
