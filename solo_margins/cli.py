@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from solo_margins import multirun
 from solo_margins.ranks import is_rank_zero
 
+PACKAGE = Path(__file__).parent
 # Exit code of a process that a signal has ended, less the signal's number, as shells have it.
 EXIT_BY_SIGNAL = 128
 
@@ -115,7 +116,8 @@ def _is_raised_here(error: BaseException) -> bool:
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    return place is not None and place.tb_frame.f_globals["__name__"].startswith("solo_margins.")
+    # Not by the name of the module: a program's is "__main__".
+    return place is not None and Path(place.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)
 
 
 def sentence_of(error: Exception) -> str | None:

@@ -131,10 +131,7 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     known = set()
     for name, entries in chosen.items():
         for entry in entries:
-            asked = arguments.seeds
-            seeds = tables.seeds_of(entry, asked)
-            if asked:
-                seeds = tuple(seed for seed in seeds if seed in asked)
+            seeds = _seeds_of(entry, arguments.seeds)
             if seeds and (entry.cell, seeds) not in known:
                 known.add((entry.cell, seeds))
                 groups.setdefault((name, seeds), {})[entry.cell] = targets[entry.cell]
@@ -142,6 +139,13 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     for (_, seeds), cells in groups.items():
         failed += grid.run(cells, seeds, study, arguments.processes)
     return failed
+
+
+def _seeds_of(entry: Entry, asked: list[int] | None) -> tuple[int, ...]:
+    """Return the seeds to run: those that are asked for; an entry with its own runs no others."""
+    if not entry.seeds:
+        return tuple(asked or (1,))
+    return tuple(seed for seed in entry.seeds if asked is None or seed in asked)
 
 
 def _choose(arguments: argparse.Namespace, study: Study) -> None:
@@ -152,7 +156,7 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
     if all(name in law_paper.EXPERIMENTS for name in arguments.names):
         _choose_rates_of_paper(study)
         return
-    items = tables.measured(protocol.EXPERIMENTS["tune"].entries, None, study)
+    items = tables.measured(protocol.EXPERIMENTS["tune"].entries, study)
     missing = [item.entry.row for item in items if not item.by_seed]
     if missing:
         sys.exit(f"Error: {len(missing)} runs of tune have no result, such as {missing[0]!r}.")
@@ -194,14 +198,14 @@ def _means_of_complete(entries: Iterable[Entry], study: Study) -> dict[Cell, flo
     """Return the mean accuracy of every row that has all of its seeds."""
     return {
         item.entry.cell: accuracy.mean
-        for item in tables.measured(entries, None, study)
+        for item in tables.measured(entries, study)
         if len(item.by_seed) == len(item.entry.seeds)
         and (accuracy := item.accuracy("linear_acc1")) is not None
     }
 
 
 def _choose_rates_of_paper(study: Study) -> None:
-    items = tables.measured(law_paper.EXPERIMENTS["law_tuning"].entries, None, study)
+    items = tables.measured(law_paper.EXPERIMENTS["law_tuning"].entries, study)
     means = {
         item.entry.cell: accuracy.mean
         for item in items
@@ -239,7 +243,7 @@ def _written(name: str, entries: list[Entry], arguments: argparse.Namespace, stu
     experiment = EXPERIMENTS[name]
     items = [
         item
-        for item in tables.measured(experiment.entries, arguments.seeds, study)
+        for item in tables.measured(experiment.entries, study)
         if item.by_seed or item.entry in entries
     ]
     base = arguments.output / name

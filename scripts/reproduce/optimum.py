@@ -124,7 +124,7 @@ def _ranks(numbers: Sequence[float]) -> np.ndarray:
 def _groups(entries: Iterable[Entry], study: Study) -> dict[tuple[str, int], list[Measured]]:
     """Return what was measured, by method, temperature and network, and by steps."""
     groups: dict[tuple[str, int], list[Measured]] = {}
-    for item in measured(entries, None, study):
+    for item in measured(entries, study):
         # "MoCo v3, τ = 0.1, 1,053 steps, twice as wide, s = 0.5": the scale stands last.
         named = item.entry.row.rpartition(", s = ")[0]
         steps = law.steps_of(item.entry.cell)
@@ -279,7 +279,7 @@ def _of_all_temperatures(study: Study) -> dict[tuple[str, int], list[Measured]]:
     names = ("law_map_simclr", "law_temperatures")
     entries = [entry for name in names for entry in law.EXPERIMENTS[name].entries]
     groups: dict[tuple[str, int], list[Measured]] = {}
-    for item in measured(entries, None, study):
+    for item in measured(entries, study):
         cell = item.entry.cell
         place = law.METHODS[cell.method]["title"], law.steps_of(cell)
         groups.setdefault(place, []).append(item)

@@ -80,7 +80,7 @@ def _trainer(
     batches = _batches_per_epoch(cfg, data)
     arguments = _trainer_arguments(cfg, batches)
     # The guard comes first: it stops before anybody sees the next batch.
-    callbacks: list[Any] = [guard, GradientNorm()]
+    callbacks: list[Any] = [guard, GradientNorm(), *further]
     if cfg.checkpoint.enabled:
         callbacks.append(RunCheckpointer(cfg, run))
     if loggers:
@@ -90,7 +90,7 @@ def _trainer(
     guard_settings = read(cfg, "numerics", GuardSettings)
     callbacks.append(NonFiniteGuard(guard_settings, saves_state=cfg.checkpoint.enabled))
     callbacks.append(SeededSteps(cfg.seed))
-    callbacks += [ClosingReport(classifier), *further]
+    callbacks.append(ClosingReport(classifier))
     arguments.setdefault("default_root_dir", str(run.folder))
     return pl.Trainer(
         **arguments, logger=loggers or False, callbacks=callbacks, enable_checkpointing=False

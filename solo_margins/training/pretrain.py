@@ -29,7 +29,8 @@ def pretrain(cfg: DictConfig, callbacks: Sequence[pl.Callback] = ()) -> Run:
             that a finished run adds a line to, see `solo_margins.results`), ``skip_finished``
             (true: a run that is in that file is not run again), and every argument of Lightning's
             ``Trainer``.
-        callbacks: of Lightning, besides those of the configuration.
+        callbacks: of Lightning, besides those of the configuration. One that ends the run leaves
+            the checkpoint of the last epoch that ``checkpoint.frequency`` has saved.
 
     Raises:
         ValueError: the configuration cannot be run; the message is one sentence that says why.

@@ -263,9 +263,19 @@ def test_a_vit_is_built_again_as_its_method_trains_it(config, monkeypatch, paren
     cfg.method = "derived"
     with pytest.raises(ValueError, match=r"method=derived, .*pretrain_method=mocov3"):
         build_backbone(cfg)
+    assert build_backbone(cfg, derived).blocks[0].attn.num_heads == heads
     monkeypatch.setitem(METHODS, "derived", derived)
     assert derived(cfg).backbone.blocks[0].attn.num_heads == heads
     assert build_backbone(cfg).blocks[0].attn.num_heads == heads
+
+
+@pytest.mark.parametrize("method", ["dino", "VICReg", "supcon_margin", "simsiam_margin", None])
+def test_a_vit_of_any_method_of_ours_or_of_solo_learn_is_built(config, method):
+    """Also where this solo-learn has no such method."""
+    small = ["backbone.kwargs.img_size=16", "backbone.kwargs.patch_size=8"]
+    cfg = config("simclr_margin", "backbone.name=vit_tiny", *small)
+    cfg.method = method
+    assert build_backbone(cfg).blocks[0].attn.num_heads == 3
 
 
 def test_a_backbone_of_timm_is_added_when_it_is_used(config):

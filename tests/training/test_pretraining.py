@@ -163,7 +163,9 @@ def test_a_logger_that_is_not_installed_is_named(config, setting, package):
         training.pretrain(config(f"{setting}=true"))
 
 
-def test_mistakes_end_a_program_and_faults_keep_their_trace(config, capsys, monkeypatch):
+def test_mistakes_end_a_program_and_faults_keep_their_trace(
+    config, capsys, monkeypatch, start, finish
+):
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     with pytest.raises(SystemExit) as caught:
         cli.run_cli(training.pretrain, config("method=mocov4"))
@@ -192,6 +194,13 @@ def test_mistakes_end_a_program_and_faults_keep_their_trace(config, capsys, monk
     with pytest.raises(SystemExit):
         cli.run_cli(training.pretrain, config())
     assert capsys.readouterr().err.endswith("(SOLO_MARGINS_DEBUG=1 shows where)\n")
+    monkeypatch.undo()
+    # What the package says itself is clear, also where it is the program.
+    for wrong in (["solo_margins.lens", "nothing"], ["solo_margins.knn", "k"]):
+        run = finish(start("-m", *wrong))
+        assert run.code == 1
+        assert run.err.startswith("Error: ")
+        assert "SOLO_MARGINS_DEBUG" not in run.err
 
 
 def test_callbacks_of_lightning_can_be_added(config):

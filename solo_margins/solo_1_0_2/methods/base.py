@@ -76,7 +76,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def __init__(self, cfg: DictConfig) -> None:
         cfg = self.add_and_assert_specific_cfg(cfg)
-        super().__init__(cfg, build_backbone(cfg))
+        super().__init__(cfg, build_backbone(cfg, type(self)))
         self.backbone_name: str = cfg.backbone.name
         self.classifier_lr: float = cfg.optimizer.classifier_lr
         if self.accumulate_grad_batches:
@@ -168,7 +168,7 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         momentum = self.cfg.momentum
-        self.momentum_backbone = build_backbone(self.cfg)
+        self.momentum_backbone = build_backbone(self.cfg, type(self))
         initialize_momentum_params(self.backbone, self.momentum_backbone)
         self.momentum_classifier = (
             nn.Linear(self.features_dim, self.num_classes) if momentum.classifier else None

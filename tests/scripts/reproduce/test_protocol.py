@@ -181,7 +181,7 @@ def test_the_committed_tables_are_those_of_the_committed_results():
     study = Study(PRESETS["mini"], COMMITTED / "results.jsonl", COMMITTED / "work")
     shown = set()
     for name, experiment in protocol.EXPERIMENTS.items():
-        items = tables.measured(experiment.entries, None, study)
+        items = tables.measured(experiment.entries, study)
         shown |= {
             study.record(item.entry.cell, seed, item.entry.probed_on).id
             for item in items
