@@ -176,7 +176,11 @@ def _choose_by_law(study: Study) -> None:
     of_rates = (*grids["law_rates"].entries, *grids["law_rates_test"].entries)
     tuned = _means_of_complete(of_rates, study)
     of_maps = (*grids["law_map"].entries, *grids["law_map_simclr"].entries)
-    chosen = law.choose(tuned, _means_of_complete(of_maps, study))
+    mapped, controlled = (
+        _means_of_complete(entries, study)
+        for entries in (of_maps, grids["law_temperatures"].entries)
+    )
+    chosen = law.choose(tuned, mapped, controlled)
     if not chosen:
         first = next(e for e in grids["law_rates"].entries if e.cell not in tuned)
         sys.exit(

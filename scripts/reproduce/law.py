@@ -325,6 +325,24 @@ def _test_tuned(chosen: Mapping[str, Any]) -> Iterator[Entry]:
         baseline.setdefault(method, row)
 
 
+def _test_temperatures(chosen: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield each side at its own best temperature."""
+    for method, choice in chosen["best_temperatures"].items():
+        baseline = None
+        for scale, temperature in _sides(choice):
+            rate = chosen["rates"][rate_name(method, temperature, "short")]
+            row = _row(method, scale, temperature)
+            yield Entry(
+                row,
+                _title(TESTING),
+                _cell(method, TESTING, EPOCHS["test"], scale, temperature, rate),
+                TESTING,
+                baseline=baseline,
+                seeds=SEEDS["test"],
+            )
+            baseline = row
+
+
 def _rates_of_test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
     for entries in test_rate_entries(chosen["primary"]).values():
         yield from entries
@@ -383,6 +401,10 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
         "law_temperatures": Experiment(
             "Scale and temperature together", after_rates(_controls), "τ", "s", ends
         ),
+        "law_test_temperatures": Experiment(
+            "Each side at its own best temperature, on test images",
+            tuple(_test_temperatures(chosen)) if rates and "best_temperatures" in chosen else (),
+        ),
         "law_held": Experiment(
             "The scale with the gradient's norm held",
             after_rates(_held),
@@ -416,20 +438,21 @@ def lengths_of_schedules() -> list[str]:
 
 
 # Grids that use test images.
-TESTED = ("law_test", "law_test_tuned", "law_other_data")
+TESTED = ("law_test", "law_test_tuned", "law_test_temperatures", "law_other_data")
 # Grids whose settings are fixed, and committed, before their first run.
 FIXED_BEFORE = (*TESTED, "law_schedule")
 EXPERIMENTS = experiments(choices.read(CHOSEN))
 
 
-def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
-    """Return what the runs so far decide: rates, then scale and temperature for the test.
+def choose(tuned: Accuracies, mapped: Accuracies, controlled: Accuracies) -> dict[str, Any]:
+    """Return what the runs so far decide: rates, then scale and temperature for the tests.
 
     The highest mean accuracy on held-out images decides; of equal ones the first.
 
     Args:
         tuned: of the runs by which rates are chosen.
         mapped: of those of the maps. A cell of both has other seeds there.
+        controlled: of those with every scale at every temperature.
     """
     rates: dict[str, float] = {}
     for name, entries in rate_entries().items():
@@ -447,20 +470,37 @@ def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
         }
         if not all(cell in mapped for cell in places.values()):
             return {"rates": rates}
-        ordered = sorted(places, key=lambda place: -mapped[places[place]])
-        scale, temperature = next(place for place in ordered if place[0] != 1)
-        baseline = next(place[1] for place in ordered if place[0] == 1)
-        primary[method] = {
-            "scale": scale,
-            "temperature": temperature,
-            "baseline_temperature": baseline,
-        }
+        primary[method] = _best_sides(places, mapped)
     chosen = {"rates": rates, "primary": primary}
+    controls = list(_controls(rates))
+    if all(entry.cell in controlled for entry in controls):
+        chosen["best_temperatures"] = {
+            method: _best_sides(
+                {(e.y or 0, e.x or 0): e.cell for e in controls if e.cell.method == method},
+                controlled,
+            )
+            for method in METHODS
+        }
     of_test = test_rate_entries(primary)
     if all(entry.cell in tuned for entries in of_test.values() for entry in entries):
         best_of = {s: max(entries, key=lambda e: tuned[e.cell]) for s, entries in of_test.items()}
         chosen["test_rates"] = {scale: entry.x for scale, entry in best_of.items()}
     return chosen
+
+
+def _best_sides(
+    places: Mapping[tuple[float, float], Cell], accuracies: Accuracies
+) -> dict[str, float]:
+    """Return the best scale but 1 with its temperature, and the best temperature of s = 1.
+
+    Args:
+        places: scales and temperatures to cells.
+        accuracies: of the cells.
+    """
+    ordered = sorted(places, key=lambda place: -accuracies[places[place]])
+    scale, temperature = next(place for place in ordered if place[0] != 1)
+    baseline = next(place[1] for place in ordered if place[0] == 1)
+    return {"scale": scale, "temperature": temperature, "baseline_temperature": baseline}
 
 
 def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
@@ -471,6 +511,10 @@ def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
         method: {"scale": 0.5, "temperature": 0.1, "baseline_temperature": 0.1}
         for method in METHODS
     }
+    any_temperatures = {
+        method: {"scale": 0.5, "temperature": 0.05, "baseline_temperature": 0.05}
+        for method in METHODS
+    }
     primary = any_choice | chosen.get("primary", {})
     any_rates = dict.fromkeys((1, primary[MOCO]["scale"]), LAW["rates"][1])
     any_best = dict.fromkeys(lengths_of_schedules(), 0.6)
@@ -479,6 +523,7 @@ def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
             "rates": rates,
             "primary": primary,
             "test_rates": any_rates | chosen.get("test_rates", {}),
+            "best_temperatures": any_temperatures | chosen.get("best_temperatures", {}),
             "best_scales": any_best | chosen.get("best_scales", {}),
         }
     )

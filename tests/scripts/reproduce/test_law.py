@@ -94,8 +94,8 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
     for entries in law.rate_entries().values():
         for entry in entries:
             tuned[entry.cell] = 40 - entry.x  # the smallest rate
-    assert law.choose({}, {}) == {}
-    assert law.choose(tuned, {}) == {"rates": rates}
+    assert law.choose({}, {}, {}) == {}
+    assert law.choose(tuned, {}, {}) == {"rates": rates}
     mapped = {}
     for method in law.METHODS:
         for entry in law.map_entries(rates, method, ["short"]):
@@ -103,15 +103,25 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
             # The map's seeds make s = 1 worse than tuning's did: the rate stays.
             mapped[entry.cell] = 50 if is_best else 0
     assert tuned.keys() & mapped.keys()
-    assert law.choose(tuned, mapped)["rates"] == rates
-    chosen = law.choose(tuned, mapped)
+    assert law.choose(tuned, mapped, {})["rates"] == rates
+    chosen = law.choose(tuned, mapped, {})
     for choice in chosen["primary"].values():
         assert (choice["scale"], choice["temperature"]) == (0.5, 0.1)
-    assert "test_rates" not in chosen
+    assert not {"test_rates", "best_temperatures"} & chosen.keys()
+    controlled = {}
+    for entry in law._controls(rates):
+        height = {(1, 0.3): 51, (1, 0.25): 51, (0.7, 0.05): 52, (0.25, 0.2): 51}
+        controlled[entry.cell] = height.get((entry.y, entry.x), 50)
+    best = law.choose(tuned, mapped, controlled)["best_temperatures"]
+    for method, temperature in ((law.MOCO, 0.25), (law.SIMCLR, 0.3)):
+        sides = {"scale": 0.7, "temperature": 0.05, "baseline_temperature": temperature}
+        assert best[method] == sides
+    del controlled[entry.cell]
+    assert "best_temperatures" not in law.choose(tuned, mapped, controlled)
     of_test = law.test_rate_entries(chosen["primary"])
     for scale, entries in of_test.items():
         tuned.update({e.cell: 50 - abs(e.x - (0.48 if scale == 1 else 0.96)) for e in entries})
-    assert law.choose(tuned, mapped)["test_rates"] == {1: 0.48, 0.5: 0.96}
+    assert law.choose(tuned, mapped, {})["test_rates"] == {1: 0.48, 0.5: 0.96}
 
 
 def test_a_rate_at_an_end_of_those_tried_is_told(monkeypatch):
