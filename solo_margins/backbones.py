@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from solo_margins.checkpoints import read_checkpoint
 from solo_margins.losses.checks import require_count
+from solo_margins.method_names import ALIASES, METHOD_NAMES, OF_SOLO_LEARN
 
 logger = logging.getLogger(__name__)
 
@@ -173,16 +174,44 @@ def backbone_constructor(name: str) -> Callable[..., nn.Module]:
     return table[name]
 
 
-def build_backbone(cfg: DictConfig) -> Any:
+def _whose_vit(method: str) -> str:
+    """Return the name by which solo-learn knows the ViT of a method: MoCo v3 has its own.
+
+    solo-learn goes by the name of the method; a class of ours says it as ``trains_vit_of``.
+    """
+    if method.lower() in OF_SOLO_LEARN:
+        return method.lower()
+    from solo.methods import METHODS
+
+    if method not in (*METHODS, *METHOD_NAMES, *ALIASES):
+        raise ValueError(
+            f"The ViT was trained by method={method}, which is not registered here: import what "
+            "registers it, or name the method whose ViT it has in a probe, such as "
+            "pretrain_method=mocov3."
+        )
+    # The release lacks some of ours; the others of them train the ordinary one.
+    return str(getattr(METHODS.get(method), "trains_vit_of", method))
+
+
+def build_backbone(cfg: DictConfig, trained_by: type | None = None) -> Any:
     """Return the backbone that a configuration describes, without weights and classifier.
 
-    The method, which decides between variants of the ViT, is ``cfg.pretrain_method`` (linear
-    configurations) or ``cfg.method``. On CIFAR a ResNet loses its down-sampling stem.
+    On CIFAR a ResNet loses its down-sampling stem.
+
+    Args:
+        cfg: a configuration of a pretraining or a probe.
+        trained_by: the class of the method, which decides between variants of the ViT; by default
+            that of ``cfg.pretrain_method`` (linear configurations) or ``cfg.method``.
+
+    Raises:
+        ValueError: the backbone is a ViT, and nobody knows which one its method trains.
     """
     name = str(cfg.backbone.name)
     method = OmegaConf.select(cfg, "pretrain_method") or OmegaConf.select(cfg, "method")
-    if method == "mocov3_margin":
-        method = "mocov3"
+    if name.startswith("vit_") and trained_by is not None:
+        method = getattr(trained_by, "trains_vit_of", method)
+    elif name.startswith("vit_") and method is not None:
+        method = _whose_vit(str(method))
     kwargs = OmegaConf.select(cfg, "backbone.kwargs", default=None) or {}
     backbone: Any = backbone_constructor(name)(method, **kwargs)
     if name.startswith("resnet"):

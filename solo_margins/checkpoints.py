@@ -69,13 +69,16 @@ def read_settings(checkpoint: str | Path) -> DictConfig | None:
     return OmegaConf.create(_with_numbers(settings))
 
 
-def write_settings(file: Path, settings: Any) -> None:
+def write_settings(file: Path, settings: Any, indent: int | None = None) -> None:
     """Write the configuration of a run as strict JSON, which has no infinity: that is ``".inf"``.
 
     `read_settings` returns it as it was.
     """
     text = json.dumps(
-        _with_words(settings), allow_nan=False, default=lambda _: "<not serializable>"
+        _with_words(settings),
+        allow_nan=False,
+        indent=indent,
+        default=lambda _: "<not serializable>",
     )
     with complete_file(file) as unfinished:
         unfinished.write_text(text)
@@ -194,12 +197,25 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def newest_first(folder: Path) -> list[Path]:
     """Return a run's checkpoints, the newest first, those set aside last."""
 
+    times = _times_of_checkpoints(folder)
+
     def age(path: Path) -> tuple[bool, float, int, str]:
         # Clocks are coarse: of two files written at once, the later epoch counts.
-        return path.suffix == ".ckpt", os.path.getmtime(path), len(path.name), path.name
+        return path.suffix == ".ckpt", times[path], len(path.name), path.name
 
-    files = [*folder.glob("*.ckpt"), *folder.glob("*.ckpt" + PREVIOUS)]
-    return sorted(files, key=age, reverse=True)
+    return sorted(times, key=age, reverse=True)
+
+
+def _times_of_checkpoints(folder: Path) -> dict[Path, float]:
+    """Return when the checkpoints in a folder were written.
+
+    A run that trains renames and removes its own at any time.
+    """
+    times = {}
+    for path in (*folder.glob("*.ckpt"), *folder.glob("*.ckpt" + PREVIOUS)):
+        with contextlib.suppress(FileNotFoundError):
+            times[path] = path.stat().st_mtime
+    return times
 
 
 def newest_readable(folder: Path) -> Path | None:
@@ -225,7 +241,7 @@ def find_same_run(folder: Path, cfg: DictConfig, max_age: timedelta) -> Path | N
     oldest = (datetime.now() - max_age).timestamp()
     runs = [args.parent for p in ("", "*/") for args in folder.glob(f"{p}args.json")]
     # A run without checkpoints is as old as time.
-    written = {run: max(map(os.path.getmtime, newest_first(run)), default=0.0) for run in runs}
+    written = {run: max(_times_of_checkpoints(run).values(), default=0.0) for run in runs}
     for run in sorted(runs, key=lambda run: written[run], reverse=True):
         if written[run] <= oldest:
             break
@@ -293,9 +309,11 @@ def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
     """
     import torch
 
-    _allow_counters()
     try:
-        content = torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=in_place)
+        with _counters_allowed():
+            content = torch.load(
+                os.fspath(path), map_location="cpu", weights_only=True, mmap=in_place
+            )
     # Damaged files make PyTorch fail in any way.
     except Exception as error:
         if in_place and "mmap can only be used" in str(error):
@@ -310,12 +328,12 @@ def read_checkpoint(path: str | Path, in_place: bool = False) -> dict[str, Any]:
 def safe_loading() -> Iterator[None]:
     """Let PyTorch execute nothing of a file in this process, whoever calls it."""
     force, opposite = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-    _allow_counters()
     before = {name: os.environ.get(name) for name in (force, opposite)}
     os.environ[force] = "1"
     os.environ.pop(opposite, None)
     try:
-        yield
+        with _counters_allowed():
+            yield
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
@@ -323,12 +341,16 @@ def safe_loading() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _allow_counters() -> None:
+def _counters_allowed() -> contextlib.AbstractContextManager[None]:
     """Let schedules by milestones be read, whose Counter torch 2.1 does not take for plain data."""
     import torch
 
+    if hasattr(torch.serialization, "safe_globals"):
+        return torch.serialization.safe_globals([Counter])
+    # Before torch 2.5 there is no other way, and what is allowed stays so.
     allowed = torch._weights_only_unpickler._get_allowed_globals()
     allowed.setdefault("collections.Counter", Counter)
+    return contextlib.nullcontext()
 
 
 def _complaint(path: str | Path, error: Exception) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from solo_margins import multirun
 from solo_margins.ranks import is_rank_zero
 
+PACKAGE = Path(__file__).parent
 # Exit code of a process that a signal has ended, less the signal's number, as shells have it.
 EXIT_BY_SIGNAL = 128
 
@@ -96,6 +97,9 @@ def end(error: Exception, job: str | None) -> NoReturn:
         # All ranks have stopped, and rank 0 says why. One that exits with an error makes Lightning
         # kill rank 0.
         raise SystemExit(0) from None
+    if type(error) is ValueError and not _is_raised_here(error):
+        # A wrong setting, or a fault in a user's own method: who wrote neither needs the place.
+        sentence = f"{sentence} (SOLO_MARGINS_DEBUG=1 shows where)"
     if job is None:
         print(f"Error: {sentence}", file=sys.stderr)
         raise SystemExit(1) from None
@@ -105,6 +109,15 @@ def end(error: Exception, job: str | None) -> NoReturn:
 
     # Hydra goes on with the other jobs; after the last one it shows the first such error.
     raise CompactHydraException(sentence or type(error).__name__) from None
+
+
+def _is_raised_here(error: BaseException) -> bool:
+    """Return whether an error comes from this package, which says what is wrong and where."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    # Not by the name of the module: a program's is "__main__".
+    return place is not None and Path(place.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)
 
 
 def sentence_of(error: Exception) -> str | None:

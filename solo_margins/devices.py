@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from torch import nn
 
 from solo_margins.ranks import is_rank_zero
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # Numbers in a vector of AVX-512, the widest of any CPU.
 VECTOR = 16
@@ -19,6 +21,8 @@ def runs_on_cpu(cfg: DictConfig) -> bool:
     """Tell whether Lightning trains on a CPU; without an accelerator it takes a GPU if there is."""
     accelerator = OmegaConf.select(cfg, "accelerator", default=None)
     if accelerator in (None, "None", "auto"):
+        import torch
+
         return not (torch.cuda.is_available() or torch.backends.mps.is_available())
     return bool(accelerator == "cpu")
 
@@ -34,22 +38,35 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     on_cpu = runs_on_cpu(cfg)
     if OmegaConf.select(cfg, "accelerator", default=None) in (None, "None", "auto"):
         cfg.accelerator = "cpu" if on_cpu else "gpu"
-    available = 1 if on_cpu else torch.cuda.device_count()
-    devices = _listed(OmegaConf.select(cfg, "devices", default=None), max(1, available))
-    cfg.devices = devices
+    cfg.devices = _listed(OmegaConf.select(cfg, "devices", default=None), on_cpu)
     return cfg
 
 
-def _listed(devices: Any, available: int) -> list[Any]:
+def number_of_devices(devices: Any, on_cpu: bool = False) -> int:
+    """Return how many devices a configuration's ``devices`` are.
+
+    Args:
+        devices: a number, a list of numbers, or ``"auto"``.
+        on_cpu: whether they are processes on a CPU.
+
+    Raises:
+        ValueError: it is something else; the message is one sentence.
+    """
+    return len(_listed(devices, on_cpu))
+
+
+def _listed(devices: Any, on_cpu: bool) -> list[Any]:
     """Return devices as the list of their numbers."""
     if devices is None:
         return [0]
     if isinstance(devices, (ListConfig, list)):
         numbers = list(devices)
-    elif "," in str(devices):
+    elif re.fullmatch(r"\s*\d*\s*(,\s*\d*\s*)+", str(devices)):
         numbers = [int(number) for number in devices.split(",") if number.strip()]
     elif str(devices) in ("-1", "auto"):
-        numbers = list(range(available))
+        import torch
+
+        numbers = list(range(1 if on_cpu else max(1, torch.cuda.device_count())))
     elif str(devices).isdecimal():
         numbers = list(range(int(devices)))
     else:
@@ -71,6 +88,8 @@ def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:
     process dies of a segmentation fault. The stems of RepVGG and MobileOne are such networks. A
     narrower vector has a lower limit, but what is chosen should not depend on the CPU.
     """
+    from torch import nn
+
     unsafe = [
         name
         for name, layer in network.named_modules()

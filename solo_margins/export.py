@@ -12,7 +12,6 @@ is written.
 import argparse
 import contextlib
 import copy
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from torch import nn
 
 from solo_margins import registry
 from solo_margins.backbones import BACKBONES, build_backbone, load_backbone
-from solo_margins.checkpoints import find_checkpoint, read_settings
+from solo_margins.checkpoints import find_checkpoint, read_settings, write_settings
 from solo_margins.cli import run_cli
 from solo_margins.config import setting
 from solo_margins.data.image_spec import image_spec
@@ -160,7 +159,7 @@ def export(checkpoint: str | Path, target: str, output: str | Path | None = None
         program = "\n".join(["import torch", *lines])
         (unfinished / "README.md").write_text(_card(path, args, program))
         settings = OmegaConf.to_container(args, resolve=True)
-        (unfinished / "settings.json").write_text(json.dumps(settings, indent=1))
+        write_settings(unfinished / "settings.json", settings, indent=1)
     return folder
 
 

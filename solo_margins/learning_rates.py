@@ -13,6 +13,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
+from solo_margins.losses.checks import require_choice
+
 # Settings in ``optimizer.kwargs``, by ``optimizer.name``.
 _OF_TORCH = ("maximize", "foreach", "differentiable", "fused")
 _OF_ADAM = ("betas", "eps", "amsgrad", "capturable", *_OF_TORCH)
@@ -22,6 +24,25 @@ OPTIMIZER_SETTINGS = {
     "adam": _OF_ADAM,
     "adamw": _OF_ADAM,
 }
+
+# Values of ``scheduler.name``. solo-learn's others do not work: "reduce" lacks what it watches, and
+# "exponential" takes the weight decay for its factor.
+SCHEDULES = ("warmup_cosine", "step", "none")
+
+
+def check_schedule(name: str, decay_steps: Sequence[int] | None) -> None:
+    """Raise ``ValueError`` unless there is such a schedule, with the steps that it needs.
+
+    Args:
+        name: ``scheduler.name``.
+        decay_steps: ``scheduler.lr_decay_steps``.
+    """
+    require_choice("scheduler.name", name, SCHEDULES)
+    if name == "step" and not decay_steps:
+        raise ValueError(
+            "scheduler.name=step needs scheduler.lr_decay_steps, the epochs after which the rate "
+            f"is divided by ten, such as [60,80]; got {decay_steps!r}."
+        )
 
 
 def warmup_cosine_lr(
@@ -162,6 +183,7 @@ def optimizer_and_schedule(module: Any, groups: list[dict[str, Any]]) -> Any:
         module: has the settings as attributes.
         groups: parameter groups; those with ``static_lr`` are not scheduled.
     """
+    check_schedule(module.scheduler, module.lr_decay_steps)
     unscheduled = [index for index, group in enumerate(groups) if group.pop("static_lr", False)]
     settings = settings_of_optimizer(module.optimizer, module.extra_optimizer_args)
     optimizer = module._OPTIMIZERS[module.optimizer](
@@ -171,8 +193,4 @@ def optimizer_and_schedule(module: Any, groups: list[dict[str, Any]]) -> Any:
         return optimizer
     if module.scheduler == "warmup_cosine":
         return [optimizer], [warmup_cosine(module, optimizer, unscheduled)]
-    if module.scheduler == "step":
-        return [optimizer], [DecayAtSteps(optimizer, module.lr_decay_steps, unscheduled)]
-    raise ValueError(
-        f"scheduler.name must be warmup_cosine, step or none, got {module.scheduler!r}."
-    )
+    return [optimizer], [DecayAtSteps(optimizer, module.lr_decay_steps, unscheduled)]

@@ -22,6 +22,30 @@ ALIASES = {
     "wmse_margin": "wmse_curv",
 }
 
+# solo-learn's own methods; its release has some of them only.
+OF_SOLO_LEARN = (
+    "all4one",
+    "barlow_twins",
+    "byol",
+    "deepclusterv2",
+    "dino",
+    "linear",
+    "mae",
+    "mocov2plus",
+    "mocov3",
+    "nnbyol",
+    "nnclr",
+    "nnsiam",
+    "ressl",
+    "simclr",
+    "simsiam",
+    "supcon",
+    "swav",
+    "vibcreg",
+    "vicreg",
+    "wmse",
+)
+
 
 def canonical_name(method: str) -> str:
     """Return the name that a method is recorded under.

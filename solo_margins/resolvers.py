@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import checkpoint_setting
+from solo_margins.devices import number_of_devices
 from solo_margins.files import digits_folder
 from solo_margins.recipes import few_labels_setting, probe_setting, recipe_value
 
@@ -90,20 +91,7 @@ def data_workers(devices: Any) -> int:
     """
     # Of the cores of a machine a job may have some only.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(4, (cores or 1) // _number_of(devices)))
-
-
-def _number_of(devices: Any) -> int:
-    """Return the number of devices; what is not a number is refused elsewhere."""
-    if str(devices) in ("auto", "-1"):
-        import torch
-
-        return max(1, torch.cuda.device_count())
-    if isinstance(devices, str) and "," in devices:
-        devices = [number for number in devices.split(",") if number.strip()]
-    if not isinstance(devices, (str, int)):
-        return max(1, len(devices or ()))
-    return max(1, int(devices)) if str(devices).isdecimal() else 1
+    return max(1, min(4, (cores or 1) // number_of_devices(devices)))
 
 
 def patch_size(image_size: int) -> int:

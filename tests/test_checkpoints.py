@@ -6,7 +6,12 @@ import math
 import pytest
 from omegaconf import OmegaConf
 
-from solo_margins.checkpoints import checkpoint_setting, read_settings, write_settings
+from solo_margins.checkpoints import (
+    checkpoint_setting,
+    newest_first,
+    read_settings,
+    write_settings,
+)
 
 
 def test_a_probes_checkpoint_points_to_that_of_the_pretraining(tmp_path):
@@ -23,6 +28,13 @@ def test_a_setting_that_no_run_wrote_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"holds no setting image\.size"):
         checkpoint_setting(str(tmp_path / "a.ckpt"), "image.size")
     assert checkpoint_setting(str(tmp_path / "a.ckpt"), "image.size", 32) == 32
+
+
+def test_a_checkpoint_that_vanishes_is_none(tmp_path):
+    """A run that trains renames its own between the listing of a folder and a look at them."""
+    (tmp_path / "run-ep1.ckpt").touch()
+    (tmp_path / "run-ep2.ckpt").symlink_to(tmp_path / "renamed")
+    assert newest_first(tmp_path) == [tmp_path / "run-ep1.ckpt"]
 
 
 def refuse(word):

@@ -67,6 +67,10 @@ def model_of(folder, monkeypatch):
     return names["model"].eval()
 
 
+def refuse(word):
+    raise ValueError(f"{word} is not JSON")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_plain_model_gives_the_same_features(stored, tmp_path, monkeypatch, name, target):
@@ -101,6 +105,9 @@ def test_the_card_of_a_real_run(config, tmp_path, monkeypatch, capsys):
     card = (folder / "README.md").read_text()
     accuracy = f"{run.metrics['val_knn_acc1']:.2f}"
     assert all(part in card for part in ("mocov3_margin", "positive_scale 2.0", accuracy))
+    # Strict JSON, although the default curvature is infinite.
+    settings = json.loads((folder / "settings.json").read_text(), parse_constant=refuse)
+    assert settings["method_kwargs"]["margins"]["positive_scale"] == 2
     trained = torch.load(run.checkpoint, weights_only=True)["state_dict"]
     model = model_of(folder.absolute(), monkeypatch)
     assert torch.equal(model.conv1.weight, trained["backbone.conv1.weight"])

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from reproduce import experiments, grid, law, law_paper, optimum, plots, protocol, tables
+from reproduce import choices, experiments, grid, law, law_paper, optimum, plots, protocol, tables
 from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS, Study
 
@@ -39,9 +39,9 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("names", nargs="+", choices=EXPERIMENTS, metavar="name", help=", ".join(EXPERIMENTS))
     add("--preset", choices=PRESETS, default="paper", help="how large the runs are")
-    add("--seeds", type=int, nargs="+", help="which seeds (default: those of the grid, or 1)")
-    add("--data", nargs="+", help="only cells that are pretrained on these")
-    add("--rows", nargs="+", help="only rows whose title begins like one of these")
+    add("--seeds", type=int, nargs="+", help="run these seeds (default: those of the grid, or 1)")
+    add("--data", nargs="+", help="run only cells that are pretrained on these")
+    add("--rows", nargs="+", help="run only rows whose title begins like one of these")
     add("--images", nargs="+", default=[], metavar="DATA=FOLDER", help="where data sets are")
     add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="in every pretraining")
     add("--output", type=Path, default=Path("outputs/reproduction"))
@@ -120,7 +120,7 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
         sys.exit("Error: law and law_tuning have the paper's size: leave out --preset.")
     tested = protocol.EXPERIMENTS.keys() - {*protocol.HELD_OUT}
     for names, module in ((tested, protocol), (set(law.FIXED_BEFORE), law)):
-        if set(chosen) & names and not module.is_committed():
+        if set(chosen) & names and not choices.is_committed(module.CHOSEN):
             sys.exit(
                 f"Error: {module.CHOSEN} is not committed as it is: the settings of "
                 f"{', '.join(sorted(set(chosen) & names))} are fixed before their first run."
@@ -131,7 +131,7 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     known = set()
     for name, entries in chosen.items():
         for entry in entries:
-            seeds = tables.seeds_of(entry, arguments.seeds)
+            seeds = _seeds_of(entry, arguments.seeds)
             if seeds and (entry.cell, seeds) not in known:
                 known.add((entry.cell, seeds))
                 groups.setdefault((name, seeds), {})[entry.cell] = targets[entry.cell]
@@ -139,6 +139,13 @@ def _run(chosen: dict[str, list[Entry]], arguments: argparse.Namespace, study: S
     for (_, seeds), cells in groups.items():
         failed += grid.run(cells, seeds, study, arguments.processes)
     return failed
+
+
+def _seeds_of(entry: Entry, asked: list[int] | None) -> tuple[int, ...]:
+    """Return the seeds to run: those that are asked for; an entry with its own runs no others."""
+    if not entry.seeds:
+        return tuple(asked or (1,))
+    return tuple(seed for seed in entry.seeds if asked is None or seed in asked)
 
 
 def _choose(arguments: argparse.Namespace, study: Study) -> None:
@@ -149,7 +156,7 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
     if all(name in law_paper.EXPERIMENTS for name in arguments.names):
         _choose_rates_of_paper(study)
         return
-    items = tables.measured(protocol.EXPERIMENTS["tune"].entries, None, study)
+    items = tables.measured(protocol.EXPERIMENTS["tune"].entries, study)
     missing = [item.entry.row for item in items if not item.by_seed]
     if missing:
         sys.exit(f"Error: {len(missing)} runs of tune have no result, such as {missing[0]!r}.")
@@ -159,17 +166,21 @@ def _choose(arguments: argparse.Namespace, study: Study) -> None:
         for item, accuracy in zip(items, accuracies, strict=True)
         if accuracy is not None
     }
-    protocol.write_choice(protocol.choose(means))
+    choices.write(protocol.CHOSEN, protocol.choose(means), "tune --choose")
     print(f"{protocol.CHOSEN}: commit it before the grids that use test images are run.")
 
 
 def _choose_by_law(study: Study) -> None:
     """Write what the finished grids decide."""
-    grids = law.planned(law.chosen_settings())
+    grids = law.planned(choices.read(law.CHOSEN))
     of_rates = (*grids["law_rates"].entries, *grids["law_rates_test"].entries)
     tuned = _means_of_complete(of_rates, study)
     of_maps = (*grids["law_map"].entries, *grids["law_map_simclr"].entries)
-    chosen = law.choose(tuned, _means_of_complete(of_maps, study))
+    mapped, controlled = (
+        _means_of_complete(entries, study)
+        for entries in (of_maps, grids["law_temperatures"].entries)
+    )
+    chosen = law.choose(tuned, mapped, controlled)
     if not chosen:
         first = next(e for e in grids["law_rates"].entries if e.cell not in tuned)
         sys.exit(
@@ -183,7 +194,7 @@ def _choose_by_law(study: Study) -> None:
         )
     if best := optimum.best_of_moco(study):
         chosen["best_scales"] = best
-    law.write_choice(chosen)
+    choices.write(law.CHOSEN, chosen, "law_rates --choose")
     print(f"{law.CHOSEN}: {', '.join(chosen)}; commit it before the next grids are run.")
 
 
@@ -191,23 +202,24 @@ def _means_of_complete(entries: Iterable[Entry], study: Study) -> dict[Cell, flo
     """Return the mean accuracy of every row that has all of its seeds."""
     return {
         item.entry.cell: accuracy.mean
-        for item in tables.measured(entries, None, study)
+        for item in tables.measured(entries, study)
         if len(item.by_seed) == len(item.entry.seeds)
         and (accuracy := item.accuracy("linear_acc1")) is not None
     }
 
 
 def _choose_rates_of_paper(study: Study) -> None:
-    items = tables.measured(law_paper.EXPERIMENTS["law_tuning"].entries, None, study)
+    items = tables.measured(law_paper.EXPERIMENTS["law_tuning"].entries, study)
     means = {
         item.entry.cell: accuracy.mean
         for item in items
         if (accuracy := item.accuracy("linear_acc1")) is not None
     }
     try:
-        law_paper.write_choice(law_paper.choose(means))
+        chosen = law_paper.choose(means)
     except ValueError as error:
         sys.exit(f"Error: {error}")
+    choices.write(law_paper.CHOSEN, chosen, "law_tuning --preset paper --choose")
     print(f"{law_paper.CHOSEN}: `law` trains with these rates and with the paper's.")
 
 
@@ -215,7 +227,7 @@ def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[E
     """Return the entries of an experiment that the options leave."""
     if not EXPERIMENTS[name].entries:
         chooses = "law_rates" if name in law.EXPERIMENTS else "tune"
-        has_rates = chooses == "law_rates" and "rates" in law.chosen_settings()
+        has_rates = chooses == "law_rates" and "rates" in choices.read(law.CHOSEN)
         first = "law_map law_map_simclr" if has_rates else chooses
         sys.exit(f"Error: {name} has no settings yet: run `{first}`, then `{chooses} --choose`.")
     return [
@@ -227,9 +239,17 @@ def _chosen(name: str, data: list[str] | None, rows: list[str] | None) -> list[E
 
 
 def _written(name: str, entries: list[Entry], arguments: argparse.Namespace, study: Study) -> str:
-    """Write the table and the figure of an experiment and return what to show of them."""
+    """Write the table and the figure of an experiment and return what to show of them.
+
+    They hold what was asked for and everything else that has results: a part that is run later
+    does not take the others away.
+    """
     experiment = EXPERIMENTS[name]
-    items = tables.measured(entries, arguments.seeds, study)
+    items = [
+        item
+        for item in tables.measured(experiment.entries, study)
+        if item.by_seed or item.entry in entries
+    ]
     base = arguments.output / name
     base.with_suffix(".csv").write_text(tables.as_csv(items, experiment.figures))
     table = tables.as_markdown(items, experiment.figures)

@@ -152,7 +152,7 @@ def _run_cell(cell: Cell, seed: int, targets: Sequence[str], study: Study, title
     from reproduce import methods
     from solo_margins.versions import versions
 
-    methods.install()
+    methods.register()
     torch.set_num_threads(1)
     began = time.perf_counter()
     folder = study.folder(cell, seed)
@@ -229,7 +229,7 @@ def _data(data: str, part: str) -> list[str]:
 
 def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, dict[str, float]]:
     """Return the result of a pretraining and the figures of its run."""
-    from reproduce.methods import weight_figures
+    from reproduce.methods import WeightRecord, weight_figures
     from solo_margins.checkpoints import read_checkpoint
 
     paths = {"results": folder / "pretraining.jsonl", **_images(cell.data, study)}
@@ -242,7 +242,8 @@ def _pretrain(cell: Cell, seed: int, study: Study, folder: Path) -> tuple[Any, d
         *cell.changes,
         f"seed={seed}",
     ]
-    result = training.pretrain(_composed(f"{cell.method}.yaml", folder, paths, settings))
+    composed = _composed(f"{cell.method}.yaml", folder, paths, settings)
+    result = training.pretrain(composed, callbacks=[WeightRecord()])
     assert result.checkpoint is not None
     checkpoint = read_checkpoint(result.checkpoint)
     figures = {"steps": checkpoint["global_step"], **weight_figures(checkpoint)}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from reproduce import read_yaml
+from reproduce import choices, read_yaml
 from reproduce.experiments import Cell, Entry, Experiment
-from reproduce.protocol import CHOOSING, OTHER, PLAN, TESTING
+from reproduce.protocol import CHOOSING, HELD, OTHER, PLAN, SCALE, TESTING
 
 LAW: dict[str, Any] = read_yaml("law.yaml")
 METHODS: dict[str, Any] = LAW["methods"]
@@ -22,25 +19,13 @@ MOCO, SIMCLR = METHODS
 CHOSEN = Path(__file__).with_name("law_chosen.yaml")
 
 RATE = "learning rate of 256 images"
-SCALE, TEMPERATURE = "method_kwargs.margins.positive_scale", "method_kwargs.temperature"
+TEMPERATURE = "method_kwargs.temperature"
 
 # For the budget: seconds of one step, and of start and probe of a run, on one core.
 SECONDS_A_STEP, SECONDS_A_RUN = 0.055, 15
 WIDE_SECONDS_A_STEP = 0.14
 
 Accuracies = Mapping[Cell, float]
-
-
-def chosen_settings() -> dict[str, Any]:
-    """Return what was chosen so far; nothing before --choose."""
-    return yaml.safe_load(CHOSEN.read_text()) if CHOSEN.exists() else {}
-
-
-def is_committed() -> bool:
-    """Return whether what was chosen is what the last commit holds."""
-    command = ["git", "-C", str(CHOSEN.parent), "cat-file", "-p", f"HEAD:./{CHOSEN.name}"]
-    found = subprocess.run(command, capture_output=True, check=False)
-    return found.returncode == 0 and CHOSEN.exists() and found.stdout == CHOSEN.read_bytes()
 
 
 def rate_name(method: str, temperature: float, length: str) -> str:
@@ -170,6 +155,11 @@ def _rates_of_smaller_scales() -> Iterator[Entry]:
                     yield _tuned(method, "short", temperature, scale, rate, SEEDS["tune"])
 
 
+def map_seeds(length: str) -> tuple[int, ...]:
+    """Return the seeds of the runs of a length in the maps and the schedules."""
+    return SEEDS["map_long" if length == "long" else "map"]
+
+
 def _mapped(
     method: str, rates: Mapping[str, float], length: str, scale: float, temperature: float
 ) -> Entry:
@@ -182,7 +172,7 @@ def _mapped(
         CHOOSING,
         baseline=None if scale == 1 else _row(method, 1, temperature, steps),
         x=scale,
-        seeds=SEEDS["map"],
+        seeds=map_seeds(length),
         curve=_curve(method, temperature, steps),
     )
 
@@ -214,9 +204,6 @@ def _controls(rates: Mapping[str, float]) -> Iterator[Entry]:
                     seeds=SEEDS["control"],
                     curve=METHODS[method]["title"],
                 )
-
-
-HELD = ("method=mocov3_study", "+method_kwargs.hold_gradient_norm=true")
 
 
 def _held(rates: Mapping[str, float]) -> Iterator[Entry]:
@@ -282,7 +269,7 @@ def _scheduled(rates: Mapping[str, float], best: Mapping[str, float]) -> Iterato
                 _cell(MOCO, CHOOSING, EPOCHS[length], end, temperature, rate, settings),
                 CHOOSING,
                 baseline=baseline,
-                seeds=SEEDS["map"],
+                seeds=map_seeds(length),
             )
             baseline = baseline or row
 
@@ -336,6 +323,24 @@ def _test_tuned(chosen: Mapping[str, Any]) -> Iterator[Entry]:
             seeds=SEEDS["test"],
         )
         baseline.setdefault(method, row)
+
+
+def _test_temperatures(chosen: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield each side at its own best temperature."""
+    for method, choice in chosen["best_temperatures"].items():
+        baseline = None
+        for scale, temperature in _sides(choice):
+            rate = chosen["rates"][rate_name(method, temperature, "short")]
+            row = _row(method, scale, temperature)
+            yield Entry(
+                row,
+                _title(TESTING),
+                _cell(method, TESTING, EPOCHS["test"], scale, temperature, rate),
+                TESTING,
+                baseline=baseline,
+                seeds=SEEDS["test"],
+            )
+            baseline = row
 
 
 def _rates_of_test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
@@ -396,6 +401,10 @@ def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
         "law_temperatures": Experiment(
             "Scale and temperature together", after_rates(_controls), "τ", "s", ends
         ),
+        "law_test_temperatures": Experiment(
+            "Each side at its own best temperature, on test images",
+            tuple(_test_temperatures(chosen)) if rates and "best_temperatures" in chosen else (),
+        ),
         "law_held": Experiment(
             "The scale with the gradient's norm held",
             after_rates(_held),
@@ -429,20 +438,21 @@ def lengths_of_schedules() -> list[str]:
 
 
 # Grids that use test images.
-TESTED = ("law_test", "law_test_tuned", "law_other_data")
+TESTED = ("law_test", "law_test_tuned", "law_test_temperatures", "law_other_data")
 # Grids whose settings are fixed, and committed, before their first run.
 FIXED_BEFORE = (*TESTED, "law_schedule")
-EXPERIMENTS = experiments(chosen_settings())
+EXPERIMENTS = experiments(choices.read(CHOSEN))
 
 
-def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
-    """Return what the runs so far decide: rates, then scale and temperature for the test.
+def choose(tuned: Accuracies, mapped: Accuracies, controlled: Accuracies) -> dict[str, Any]:
+    """Return what the runs so far decide: rates, then scale and temperature for the tests.
 
     The highest mean accuracy on held-out images decides; of equal ones the first.
 
     Args:
         tuned: of the runs by which rates are chosen.
         mapped: of those of the maps. A cell of both has other seeds there.
+        controlled: of those with every scale at every temperature.
     """
     rates: dict[str, float] = {}
     for name, entries in rate_entries().items():
@@ -460,15 +470,17 @@ def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
         }
         if not all(cell in mapped for cell in places.values()):
             return {"rates": rates}
-        ordered = sorted(places, key=lambda place: -mapped[places[place]])
-        scale, temperature = next(place for place in ordered if place[0] != 1)
-        baseline = next(place[1] for place in ordered if place[0] == 1)
-        primary[method] = {
-            "scale": scale,
-            "temperature": temperature,
-            "baseline_temperature": baseline,
-        }
+        primary[method] = _best_sides(places, mapped)
     chosen = {"rates": rates, "primary": primary}
+    controls = list(_controls(rates))
+    if all(entry.cell in controlled for entry in controls):
+        chosen["best_temperatures"] = {
+            method: _best_sides(
+                {(e.y or 0, e.x or 0): e.cell for e in controls if e.cell.method == method},
+                controlled,
+            )
+            for method in METHODS
+        }
     of_test = test_rate_entries(primary)
     if all(entry.cell in tuned for entries in of_test.values() for entry in entries):
         best_of = {s: max(entries, key=lambda e: tuned[e.cell]) for s, entries in of_test.items()}
@@ -476,10 +488,19 @@ def choose(tuned: Accuracies, mapped: Accuracies) -> dict[str, Any]:
     return chosen
 
 
-def write_choice(chosen: Mapping[str, Any]) -> None:
-    """Write what was chosen for the grids that follow."""
-    head = "# Written by `python scripts/reproduce law_rates --choose` from the results so far.\n"
-    CHOSEN.write_text(head + yaml.safe_dump(dict(chosen), sort_keys=False, allow_unicode=True))
+def _best_sides(
+    places: Mapping[tuple[float, float], Cell], accuracies: Accuracies
+) -> dict[str, float]:
+    """Return the best scale but 1 with its temperature, and the best temperature of s = 1.
+
+    Args:
+        places: scales and temperatures to cells.
+        accuracies: of the cells.
+    """
+    ordered = sorted(places, key=lambda place: -accuracies[places[place]])
+    scale, temperature = next(place for place in ordered if place[0] != 1)
+    baseline = next(place[1] for place in ordered if place[0] == 1)
+    return {"scale": scale, "temperature": temperature, "baseline_temperature": baseline}
 
 
 def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
@@ -490,6 +511,10 @@ def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
         method: {"scale": 0.5, "temperature": 0.1, "baseline_temperature": 0.1}
         for method in METHODS
     }
+    any_temperatures = {
+        method: {"scale": 0.5, "temperature": 0.05, "baseline_temperature": 0.05}
+        for method in METHODS
+    }
     primary = any_choice | chosen.get("primary", {})
     any_rates = dict.fromkeys((1, primary[MOCO]["scale"]), LAW["rates"][1])
     any_best = dict.fromkeys(lengths_of_schedules(), 0.6)
@@ -498,6 +523,7 @@ def planned(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
             "rates": rates,
             "primary": primary,
             "test_rates": any_rates | chosen.get("test_rates", {}),
+            "best_temperatures": any_temperatures | chosen.get("best_temperatures", {}),
             "best_scales": any_best | chosen.get("best_scales", {}),
         }
     )

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from reproduce import choices
 from reproduce.experiments import Cell, Entry, Experiment
 from reproduce.papers import TITLES
 
@@ -35,11 +34,6 @@ RATES = (PAPER_RATE, 0.12, 0.24, 0.48, 0.96)
 SEEDS, TUNING_SEEDS = (1, 2, 3), (0,)
 PROBE_EPOCHS = 100  # of configs/linear.yaml
 CHOSEN = Path(__file__).with_name("law_paper_chosen.yaml")
-
-
-def chosen_rates() -> dict[str, float]:
-    """Return the chosen rates by data and length; nothing before --choose."""
-    return yaml.safe_load(CHOSEN.read_text()) if CHOSEN.exists() else {}
 
 
 def rate_name(data: str, epochs: int) -> str:
@@ -107,7 +101,7 @@ def experiments(rates: Mapping[str, float]) -> dict[str, Experiment]:
     }
 
 
-EXPERIMENTS = experiments(chosen_rates())
+EXPERIMENTS = experiments(choices.read(CHOSEN))
 
 
 def choose(accuracies: Mapping[Cell, float]) -> dict[str, float]:
@@ -131,12 +125,6 @@ def choose(accuracies: Mapping[Cell, float]) -> dict[str, float]:
     return rates
 
 
-def write_choice(rates: Mapping[str, float]) -> None:
-    """Write the chosen rates for the grid ``law``."""
-    head = "# Written by `python scripts/reproduce law_tuning --preset paper --choose`.\n"
-    CHOSEN.write_text(head + yaml.safe_dump(dict(rates), sort_keys=False))
-
-
 def budget() -> list[list[str]]:
     """Return the lines of the table of costs: runs, epochs and estimated hours of an A100."""
     # Counts operations of networks; it needs torch and solo-learn, the rest of this file does not.
@@ -149,7 +137,7 @@ def budget() -> list[list[str]]:
     lines = [["grid", "runs", "epochs", "GPU hours (estimate)"]]
     # Any rate but the paper's: as many runs as there can be.
     names = [rate_name(data, epochs) for data in DATA for epochs in EPOCHS]
-    planned = experiments(dict.fromkeys(names, RATES[-1]) | chosen_rates())
+    planned = experiments(dict.fromkeys(names, RATES[-1]) | choices.read(CHOSEN))
     all_runs, all_epochs, all_flops = 0, 0, 0.0
     for name, experiment in planned.items():
         runs = [entry.cell for entry in experiment.entries for _ in entry.seeds]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from solo.methods import METHODS
-from solo.methods.base import BaseMethod
 from torch import Tensor, nn
 
 from solo_margins.losses import plain
@@ -106,15 +104,6 @@ def weight_figures(checkpoint: dict[str, Any]) -> dict[str, float]:
     return state
 
 
-def install() -> None:
-    """Register the method and record the weights of every run; to be called in every process."""
-    if METHODS.get(NAME) is StudyMoCoV3:
-        return
+def register() -> None:
+    """Register the method, in every process that trains it."""
     METHODS[NAME] = StudyMoCoV3
-    inherited = BaseMethod.configure_callbacks
-
-    @functools.wraps(inherited)
-    def configure_callbacks(self: Any) -> Any:
-        return [*inherited(self), WeightRecord()]
-
-    BaseMethod.configure_callbacks = configure_callbacks

@@ -124,7 +124,7 @@ def _ranks(numbers: Sequence[float]) -> np.ndarray:
 def _groups(entries: Iterable[Entry], study: Study) -> dict[tuple[str, int], list[Measured]]:
     """Return what was measured, by method, temperature and network, and by steps."""
     groups: dict[tuple[str, int], list[Measured]] = {}
-    for item in measured(entries, None, study):
+    for item in measured(entries, study):
         # "MoCo v3, τ = 0.1, 1,053 steps, twice as wide, s = 0.5": the scale stands last.
         named = item.entry.row.rpartition(", s = ")[0]
         steps = law.steps_of(item.entry.cell)
@@ -183,7 +183,7 @@ def best_of_moco(study: Study) -> dict[str, float]:
     return {
         lengths[steps]: float(f"{best_scale(accuracies):.2g}")
         for _, steps, accuracies in _complete(entries, study)
-        if steps in lengths and len(accuracies[1]) == len(law.SEEDS["map"])
+        if steps in lengths and len(accuracies[1]) == len(law.map_seeds(lengths[steps]))
     }
 
 
@@ -224,6 +224,31 @@ def _correlated(runs: Sequence[Mapping[str, float]]) -> list[str]:
     return cells
 
 
+def chosen_by_q(study: Study) -> list[list[str]]:
+    """Return how good the scale with the highest q is, which needs no labels.
+
+    q is the probability that the loss gives to the positive; its formula does not contain s.
+    """
+    head = ["runs", "steps", "seeds", "s with the highest q", "s with the highest accuracy"]
+    lines = [[*head, "linear, to s = 1", "linear, to the best s", "kNN, to s = 1"]]
+    entries = [*_map_entries(), *law.EXPERIMENTS["law_temperatures"].entries]
+    for (title, steps), items in sorted(_groups(entries, study).items()):
+        seeds = _common_seeds(items)
+        if len(seeds) < 2 or not all(len(item.values("q")) == len(item.by_seed) for item in items):
+            continue
+        by_scale = {_scale(item): item for item in items}
+        by_q, best = (
+            max(by_scale, key=lambda scale: _mean(by_scale[scale], figure, seeds))
+            for figure in ("q", METRICS[0])
+        )
+        line = [title, f"{steps:,}", str(len(seeds)), f"{by_q:g}", f"{best:g}"]
+        for other, metric in ((1, METRICS[0]), (best, METRICS[0]), (1, METRICS[1])):
+            gain = _mean(by_scale[by_q], metric, seeds) - _mean(by_scale[other], metric, seeds)
+            line.append(f"{gain:+.1f}")
+        lines.append(line)
+    return lines
+
+
 def best_against_best(study: Study) -> list[list[str]]:
     """Return how the best scale at its best temperature compares with s = 1 at its own.
 
@@ -254,7 +279,7 @@ def _of_all_temperatures(study: Study) -> dict[tuple[str, int], list[Measured]]:
     names = ("law_map_simclr", "law_temperatures")
     entries = [entry for name in names for entry in law.EXPERIMENTS[name].entries]
     groups: dict[tuple[str, int], list[Measured]] = {}
-    for item in measured(entries, None, study):
+    for item in measured(entries, study):
         cell = item.entry.cell
         place = law.METHODS[cell.method]["title"], law.steps_of(cell)
         groups.setdefault(place, []).append(item)
@@ -274,10 +299,14 @@ def _best_pair(
 ) -> tuple[Measured, Measured]:
     """Return the best run of s = 1 and the best of the others, by the mean over some seeds."""
 
-    def mean(item: Measured) -> float:
-        return float(np.mean([item.by_seed[seed]["linear_acc1"] for seed in seeds]))
+    def accuracy(item: Measured) -> float:
+        return _mean(item, METRICS[0], seeds)
 
-    return max(ones, key=mean), max(others, key=mean)
+    return max(ones, key=accuracy), max(others, key=accuracy)
+
+
+def _mean(item: Measured, figure: str, seeds: Collection[int]) -> float:
+    return float(np.mean([item.by_seed[seed][figure] for seed in seeds]))
 
 
 def _gain(one: Measured, other: Measured, seed: int, metric: str) -> float:
@@ -319,6 +348,12 @@ def write(study: Study, base: Path) -> str:
         text += (
             "\n# Best against best\n\nThe best scale at its best temperature less s = 1 at its own,"
             f" in points: the mean and every seed.\n\n{markdown_of(compared, texts=1)}"
+        )
+    by_q = chosen_by_q(study)
+    if len(by_q) > 1:
+        text += (
+            "\n# A scale chosen without labels\n\nThe scale whose mean of q at the end is highest; "
+            f"differences of means, in points.\n\n{markdown_of(by_q, texts=1)}"
         )
     base.with_suffix(".md").write_text(text)
     _draw(found, base.with_suffix(".png"))

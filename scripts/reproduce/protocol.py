@@ -5,14 +5,11 @@ Settings are tuned on held-out images, then fixed and tested.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from reproduce import read_yaml
+from reproduce import choices, read_yaml
 from reproduce.experiments import Cell, Entry, Experiment
 
 PLAN: dict[str, Any] = read_yaml("protocol.yaml")
@@ -33,18 +30,6 @@ HELD_OUT = ("tune", "lower_rates")
 SECONDS_A_STEP, SECONDS_A_RUN = 0.08, 25
 
 Chosen = Mapping[str, Sequence[str]]
-
-
-def chosen_settings() -> dict[str, list[str]]:
-    """Return the settings that were chosen for every row; none before --choose."""
-    return yaml.safe_load(CHOSEN.read_text()) if CHOSEN.exists() else {}
-
-
-def is_committed() -> bool:
-    """Return whether the chosen settings are those of the last commit."""
-    command = ["git", "-C", str(CHOSEN.parent), "cat-file", "-p", f"HEAD:./{CHOSEN.name}"]
-    found = subprocess.run(command, capture_output=True, check=False)
-    return found.returncode == 0 and CHOSEN.exists() and found.stdout == CHOSEN.read_bytes()
 
 
 def _cell(row: str, data: str, epochs: int, *settings: str) -> Cell:
@@ -90,12 +75,6 @@ def choose(accuracies: Mapping[Cell, float]) -> dict[str, list[str]]:
         row: max(_tried(row), key=lambda tried: accuracies[_tuned_entry(row, tried).cell])
         for row in ROWS
     }
-
-
-def write_choice(chosen: Chosen) -> None:
-    """Write the settings of every row for the final grids."""
-    head = "# Written by `python scripts/reproduce tune --choose` from the results of tuning.\n"
-    CHOSEN.write_text(head + yaml.safe_dump(dict(chosen), sort_keys=False, allow_unicode=True))
 
 
 def _main(chosen: Chosen) -> Iterator[Entry]:
@@ -239,14 +218,14 @@ def final_experiments(chosen: Chosen) -> dict[str, Experiment]:
 EXPERIMENTS = {
     "tune": Experiment("Six settings for every row", tuple(tuning())),
     "lower_rates": Experiment("Smaller rates than those of the tuning", tuple(_lower_rates())),
-    **final_experiments(chosen_settings()),
+    **final_experiments(choices.read(CHOSEN)),
 }
 
 
 def budget() -> list[list[str]]:
     """Return the lines of the table of costs: runs, steps and core-hours of every grid."""
     # Which settings are chosen decides only how many runs the grids share.
-    chosen = chosen_settings() or {row: _tried(row)[0] for row in ROWS}
+    chosen = choices.read(CHOSEN) or {row: _tried(row)[0] for row in ROWS}
     lines, hours = [["grid", "runs", "steps", "core-hours"]], 0.0
     known: set[tuple[Cell, int]] = set()
     held_out = {name: EXPERIMENTS[name] for name in HELD_OUT}

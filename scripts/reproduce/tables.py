@@ -119,21 +119,19 @@ def mean_and_std(numbers: Sequence[float]) -> Accuracy | None:
     return Accuracy(mean, statistics.stdev(numbers) if has_deviation else None)
 
 
-def seeds_of(entry: Entry, seeds: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the seeds of an entry: its own, or 1, as far as they are asked for."""
-    if seeds is None or not entry.seeds:
-        return entry.seeds or tuple(seeds or (1,))
-    return tuple(seed for seed in entry.seeds if seed in seeds)
+def measured(entries: Iterable[Entry], study: Study) -> list[Measured]:
+    """Return what the results of a study hold of each entry, in the order of the entries.
 
-
-def measured(entries: Iterable[Entry], seeds: Sequence[int] | None, study: Study) -> list[Measured]:
-    """Return what the results of a study hold of each entry, in the order of the entries."""
+    An entry without seeds of its own has all those of the results.
+    """
     records = study.recorded()
+    seeds = {record.settings.get("seed") for record in records.values()}
+    recorded_seeds = sorted(seed for seed in seeds if seed is not None)
     items = []
     for entry in entries:
         ids = {
             seed: study.record(entry.cell, seed, entry.probed_on).id
-            for seed in seeds_of(entry, seeds)
+            for seed in entry.seeds or recorded_seeds
         }
         by_seed = {seed: records[id].figures for seed, id in ids.items() if id in records}
         items.append(Measured(entry, by_seed))

@@ -153,10 +153,8 @@ def load_task(cfg: DictConfig, **extraction: Any) -> Task:
         ValueError: the configuration cannot be used; the message is one sentence.
     """
     require_count("extraction_batch_size", extraction.get("extraction_batch_size", 1))
-    cfg = checked_probe(cfg)
-    if cfg.data.format == "dali":
-        # Features are extracted once: what DALI gains there is less than its start costs.
-        cfg.data.format = "image_folder"
+    # Features are extracted once: what DALI gains there is less than its start costs.
+    cfg = checked_probe(cfg, reads_by_dali=False)
     planned = None
     if setting(cfg, "results") is not None:
         results.check_appendable(cfg.results)

@@ -23,7 +23,7 @@ from solo_margins.methods.settings import MethodSettingError
 
 def vit_of_mocov3(constructor: Callable[..., nn.Module], method: Any, **kwargs: Any) -> nn.Module:
     """Return the ViT that MoCo v3 trains: solo-learn gives it to no other name of a method."""
-    return constructor("mocov3", **kwargs)
+    return constructor(MoCoV3Margin.trains_vit_of, **kwargs)
 
 
 class MoCoV3Margin(OneDirection, MoCoV3):
@@ -41,6 +41,8 @@ class MoCoV3Margin(OneDirection, MoCoV3):
         - `proj_output_dim`, `proj_hidden_dim`, `pred_hidden_dim`, `temperature`: as for MoCo v3.
     """
 
+    # Of what is derived from it, too, whatever its name.
+    trains_vit_of = "mocov3"
     own_settings = (
         *OneDirection.own_settings,
         "temperature",

@@ -12,13 +12,16 @@ from itertools import combinations
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from solo.methods.base import BaseMethod
 from solo.methods.wmse import WMSE
 from torch import Tensor
 
 from solo_margins.losses import byol_curv_loss_func
+from solo_margins.losses.checks import require_count
 from solo_margins.methods.base import MarginMethod
 from solo_margins.methods.queues import changed_in_groups
+from solo_margins.methods.settings import MarginSettings
 
 
 class WMSECurv(MarginMethod, WMSE):
@@ -40,6 +43,20 @@ class WMSECurv(MarginMethod, WMSE):
         "whitening_size",
         "whitening_eps",
     )
+
+    @classmethod
+    def read_settings(cls, cfg: DictConfig) -> MarginSettings:
+        """Return the settings of a configuration, which gets the values of those that it lacks."""
+        settings = super().read_settings(cfg)
+        size, batch = cfg.method_kwargs.whitening_size, cfg.optimizer.batch_size
+        require_count("method_kwargs.whitening_iters", cfg.method_kwargs.whitening_iters)
+        require_count("method_kwargs.whitening_size", size)
+        if batch % size:
+            raise ValueError(
+                f"optimizer.batch_size must be a multiple of method_kwargs.whitening_size={size}, "
+                f"got {batch}"
+            )
+        return settings
 
     def whitened(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Return each view whitened in random groups of images, the same groups for all views."""

@@ -35,8 +35,6 @@ OTHER_BACKBONES = (
     "wide_resnet28w2",
     "wide_resnet28w8",
 )
-SCHEDULERS = ("warmup_cosine", "step", "none")
-OTHER_SCHEDULERS = ("reduce", "exponential")
 OTHER_SETTINGS = ("layer_decay", "exclude_bias_n_norm_wd")
 
 
@@ -49,8 +47,6 @@ def check_offered(cfg: DictConfig) -> None:
     """Raise ``NotImplementedError`` where a configuration asks for what only the repository has."""
     if cfg.optimizer.name == "lars":
         raise refusal("optimizer.name=lars")
-    if cfg.scheduler.name in OTHER_SCHEDULERS:
-        raise refusal(f"scheduler.name={cfg.scheduler.name}")
     for name in OTHER_SETTINGS:
         if cfg.optimizer.get(name):
             raise refusal(f"optimizer.{name}")

@@ -14,8 +14,7 @@ from solo_margins.data.dataset_paths import existing_folder, take_data_of_pretra
 from solo_margins.data.dataset_paths import resolve as resolve_images
 from solo_margins.data.image_spec import NATIVE_SIZE, complete_image_spec, image_spec
 from solo_margins.devices import complete_trainer_settings, runs_on_cpu
-from solo_margins.learning_rates import settings_of_optimizer
-from solo_margins.lens import LensSettings
+from solo_margins.learning_rates import check_schedule, settings_of_optimizer
 from solo_margins.losses.checks import Range, require_choice, require_number
 from solo_margins.method_names import METHOD_NAMES, canonical_name
 from solo_margins.methods.base import MarginMethod
@@ -86,15 +85,24 @@ def checked_pretraining(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def checked_probe(cfg: DictConfig) -> DictConfig:
+def checked_probe(cfg: DictConfig, reads_by_dali: bool = True) -> DictConfig:
     """Return a complete copy of a linear configuration, without interpolations.
+
+    Args:
+        cfg: a linear configuration.
+        reads_by_dali: whether the program reads images by DALI where ``data.format`` says so; it
+            reads the same images without it otherwise.
 
     Raises:
         ValueError: something is wrong with it; the message is one sentence.
     """
     cfg = _own_copy(cfg)
     refuse_unknown_keys(cfg, is_probe=True)
-    read(cfg, "lens", LensSettings)
+    for group in ("lens", "knn_eval", "auto_umap"):
+        if setting(cfg, f"{group}.enabled", False):
+            raise ValueError(
+                f"{group}.enabled=true has no effect here: it belongs to a pretraining."
+            )
     require(cfg, "pretrained_feature_extractor")
     if setting(cfg, "labels") is not None and not setting(cfg, "finetune", False):
         raise ValueError(
@@ -108,6 +116,8 @@ def checked_probe(cfg: DictConfig) -> DictConfig:
     OmegaConf.resolve(cfg)
     _fill_from_pretraining(cfg, read_settings(checkpoint) or OmegaConf.create({}))
     resolve_images(cfg, pretraining=False)
+    if not reads_by_dali and setting(cfg, "data.format") == "dali":
+        cfg.data.format = "image_folder"
     _complete(cfg, LinearModel)
     complete_image_spec(cfg)
     _check_paths(cfg, "train_path", "val_path")
@@ -198,7 +208,7 @@ def _check_names(cfg: DictConfig, model: Any) -> None:
     require(cfg, "optimizer.lr", "optimizer.weight_decay", "scheduler.name", "max_epochs")
     backbone_constructor(str(cfg.backbone.name))
     require_choice("optimizer.name", cfg.optimizer.name, sorted(model._OPTIMIZERS))
-    require_choice("scheduler.name", cfg.scheduler.name, sorted(model._SCHEDULERS))
+    check_schedule(cfg.scheduler.name, setting(cfg, "scheduler.lr_decay_steps"))
     require_choice("data.dataset", cfg.data.dataset, sorted(NATIVE_SIZE))
 
 

@@ -39,6 +39,17 @@ class CompleteCheckpointIO(TorchCheckpointIO):
             unfinished.unlink(missing_ok=True)
 
 
+def save_on_every_rank(trainer: Any, path: Path) -> Exception | None:
+    """Write a checkpoint and return what has failed on this rank; to be called on every rank."""
+    try:
+        trainer.save_checkpoint(path, weights_only=False)
+    except (OSError, RuntimeError) as error:
+        # The others wait for this rank at the end of Lightning's function.
+        trainer.strategy.barrier("Trainer.save_checkpoint")
+        return error
+    return None
+
+
 class RunCheckpointer(pl.Callback):
     """Saves a run in a folder of its own; takes the place of solo-learn's checkpointer.
 
@@ -78,17 +89,31 @@ class RunCheckpointer(pl.Callback):
             trainer.strategy.checkpoint_io = CompleteCheckpointIO()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Write the configuration beside the checkpoints, as ``args.json``."""
-        if not trainer.is_global_zero:
-            return
+        """Write the configuration beside the checkpoints, as ``args.json``.
+
+        Raises:
+            TrainingStopped: on every rank.
+        """
+        problem = reason = None
+        if trainer.is_global_zero:
+            file = self.path / "args.json"
+            try:
+                with writing(str(file)):
+                    checkpoints.write_settings(file, self._settings(trainer))
+            except TrainingStopped as error:
+                problem, reason = error, str(error)
+        if trainer.world_size > 1:
+            reason = trainer.strategy.broadcast(reason)
+        if reason is not None:
+            raise TrainingStopped(reason) from problem
+
+    def _settings(self, trainer: Any) -> dict[str, Any]:
         # Resolved, so that the file means the same in another process.
         args: Any = OmegaConf.to_container(self.cfg, resolve=True)
         args["run_id"] = self.path.name
         wandb = [x for x in trainer.loggers if type(x).__name__ == "WandbLogger"]
         args["wandb_run_id"] = str(wandb[0].version) if wandb else None
-        file = self.path / "args.json"
-        with writing(str(file)):
-            checkpoints.write_settings(file, args)
+        return args
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Save every ``frequency`` epochs, and after the last one."""
@@ -110,13 +135,8 @@ class RunCheckpointer(pl.Callback):
             TrainingStopped: on every rank; the checkpoint before it is untouched.
         """
         ckpt = self.path / self.ckpt_placeholder.format(f"{trainer.current_epoch}{suffix}")
-        problem = reason = None
-        try:
-            trainer.save_checkpoint(ckpt, weights_only=False)
-        except (OSError, RuntimeError) as error:
-            problem, reason = error, checkpoints.reason_of(error)
-            # The others wait for this rank at the end of Lightning's function.
-            trainer.strategy.barrier("Trainer.save_checkpoint")
+        problem = save_on_every_rank(trainer, ckpt)
+        reason = None if problem is None else checkpoints.reason_of(problem)
         if trainer.world_size > 1:
             # Rank 0 writes, and all of them must stop.
             reason = trainer.strategy.broadcast(reason)

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,12 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def fit(
-    cfg: DictConfig, model: pl.LightningModule, data: RunData, run: Run, classifier: str
+    cfg: DictConfig,
+    model: pl.LightningModule,
+    data: RunData,
+    run: Run,
+    classifier: str,
+    callbacks: Sequence[pl.Callback] = (),
 ) -> Run:
     """Fit a model of a parsed configuration and return what it leaves behind.
 
@@ -43,10 +49,11 @@ def fit(
         data: its images.
         run: where it is, see `solo_margins.training.run_folder.choose_run`.
         classifier: what ``val_acc1`` is the accuracy of, for the report at the end.
+        callbacks: of Lightning, besides those of the configuration.
     """
     guard = InterruptGuard()
     with held_folder(run):
-        trainer = _trainer(cfg, data, run, guard, classifier)
+        trainer = _trainer(cfg, data, run, guard, classifier, callbacks)
         # Before Lightning does: whoever reads what is announced may send a signal at once.
         with guard.handling_signals(trainer):
             _announce(trainer, cfg, run)
@@ -61,14 +68,19 @@ def fit(
 
 
 def _trainer(
-    cfg: DictConfig, data: RunData, run: Run, guard: InterruptGuard, classifier: str
+    cfg: DictConfig,
+    data: RunData,
+    run: Run,
+    guard: InterruptGuard,
+    classifier: str,
+    further: Sequence[pl.Callback],
 ) -> pl.Trainer:
     """Return the trainer of a run with all its callbacks, but for those that a method brings."""
     loggers = _loggers(cfg, run)
     batches = _batches_per_epoch(cfg, data)
     arguments = _trainer_arguments(cfg, batches)
     # The guard comes first: it stops before anybody sees the next batch.
-    callbacks: list[Any] = [guard, GradientNorm()]
+    callbacks: list[Any] = [guard, GradientNorm(), *further]
     if cfg.checkpoint.enabled:
         callbacks.append(RunCheckpointer(cfg, run))
     if loggers:

@@ -16,6 +16,7 @@ from solo_margins.checkpoints import run_folder
 from solo_margins.cli import TrainingStopped
 from solo_margins.data.folders import file_of
 from solo_margins.losses.checks import require_choice, require_count
+from solo_margins.training.checkpointing import save_on_every_rank
 
 STEPS = "optimizer.lr, gradient_clip_val and precision"
 # Settings to look at, by what is not finite; causes come before their effects.
@@ -230,15 +231,19 @@ class NonFiniteGuard(pl.Callback):
             "images": [[file_of(images, index) for index in part] for part in indexes],
         }
         kept = f"its images are listed in {record}"
-        try:
-            if trainer.is_global_zero:
+        problem: Exception | None = None
+        if trainer.is_global_zero:
+            try:
                 record.parent.mkdir(parents=True, exist_ok=True)
                 record.write_text(json.dumps(content, indent=1))
-            if self.saves_state:
-                trainer.save_checkpoint(state)
-                kept = f"the state before the update is {state}, {kept}"
-        except (OSError, RuntimeError) as error:
-            kept = f"what there is to inspect could not be saved ({' '.join(str(error).split())})"
+            except OSError as error:
+                problem = error
+        if self.saves_state:
+            # The other ranks save, too: they would wait for this one.
+            problem = save_on_every_rank(trainer, state) or problem
+            kept = f"the state before the update is {state}, {kept}"
+        if problem is not None:
+            kept = f"what there is to inspect could not be saved ({' '.join(str(problem).split())})"
         times = ""
         if self._in_a_row > 1:
             times = f", after {self._in_a_row - 1} skipped steps in a row"

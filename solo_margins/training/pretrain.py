@@ -1,5 +1,7 @@
 """Pretraining as a function of a configuration: it is checked once, then built, then fitted."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,7 +18,7 @@ from solo_margins.training.results_log import recorded
 from solo_margins.training.run_folder import Run, choose_run, data_and_variant
 
 
-def pretrain(cfg: DictConfig) -> Run:
+def pretrain(cfg: DictConfig, callbacks: Sequence[pl.Callback] = ()) -> Run:
     """Pretrain a backbone and return where its checkpoint is and how it did.
 
     Args:
@@ -27,6 +29,8 @@ def pretrain(cfg: DictConfig) -> Run:
             that a finished run adds a line to, see `solo_margins.results`), ``skip_finished``
             (true: a run that is in that file is not run again), and every argument of Lightning's
             ``Trainer``.
+        callbacks: of Lightning, besides those of the configuration. One that ends the run leaves
+            the checkpoint of the last epoch that ``checkpoint.frequency`` has saved.
 
     Raises:
         ValueError: the configuration cannot be run; the message is one sentence that says why.
@@ -35,7 +39,7 @@ def pretrain(cfg: DictConfig) -> Run:
     """
     cfg = checked_pretraining(cfg)
     note_checkpoint(cfg, _completed)
-    return recorded("pretrain", _build_and_fit, cfg)
+    return recorded("pretrain", partial(_build_and_fit, callbacks=callbacks), cfg)
 
 
 def _completed(cfg: DictConfig) -> DictConfig:
@@ -45,14 +49,14 @@ def _completed(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def _build_and_fit(cfg: DictConfig) -> Run:
+def _build_and_fit(cfg: DictConfig, callbacks: Sequence[pl.Callback]) -> Run:
     cfg = parsed_pretraining(cfg)
     pl.seed_everything(cfg.seed, workers=True)
     model = build_method(cfg)
     data = RunData(cfg, pretraining=True)
     unnamed = "-".join([*data_and_variant(cfg), f"seed{cfg.seed}"])
     run = choose_run(cfg, kind=cfg.method, unnamed=unnamed)
-    return fit(cfg, model, data, run, classifier="Online classifier")
+    return fit(cfg, model, data, run, "Online classifier", callbacks)
 
 
 def parsed_pretraining(cfg: DictConfig) -> DictConfig:

@@ -52,6 +52,18 @@ def test_both_at_once_are_what_each_is_alone(digits_checkpoint):
     assert neighbours == knn(given, progress=False)
 
 
+def test_features_are_read_without_dali_wherever_there_is_no_gpu(digits_checkpoint, tmp_path):
+    args = json.loads((digits_checkpoint.parent / "args.json").read_text())
+    args["data"]["format"] = "dali"
+    (tmp_path / "args.json").write_text(json.dumps(args))
+    (tmp_path / "trained.ckpt").symlink_to(digits_checkpoint)
+    by_dali, by_pil = (
+        knn([f"pretrained_feature_extractor={checkpoint}", "device=cpu"], progress=False)
+        for checkpoint in (tmp_path / "trained.ckpt", digits_checkpoint)
+    )
+    assert by_dali == by_pil
+
+
 def test_checkpoints_of_others_are_evaluated_on_their_own_data(foreign_checkpoint):
     given = [f"pretrained_feature_extractor={foreign_checkpoint.parent}", "data.num_workers=0"]
     settings = ["optimizer.batch_size=8", "max_epochs=20", "optimizer.lr=100", "passes=2"]

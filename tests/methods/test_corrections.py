@@ -14,6 +14,7 @@ from solo.methods.base import BaseMethod
 from solo.utils.momentum import MomentumUpdater
 from torch import nn
 
+from solo_margins.backbones import build_backbone
 from solo_margins.methods.corrected import CheckpointRefused, TeacherUpdater
 
 
@@ -248,6 +249,33 @@ def test_mocov3_margin_trains_the_vit_of_mocov3(config):
     other = METHODS["simclr_margin"](config("simclr_margin", *settings))
     assert other.backbone.pos_embed.requires_grad
     assert BaseMethod._BACKBONES["vit_tiny"].__module__.startswith("solo.")
+
+
+@pytest.mark.repository
+@pytest.mark.parametrize(
+    ("parent", "heads"), [("mocov3_margin", 12), ("mocov3", 3), ("simclr_margin", 3)]
+)
+def test_a_vit_is_built_again_as_its_method_trains_it(config, monkeypatch, parent, heads):
+    """Whatever the method is called that somebody has derived."""
+    derived = type("Derived", (METHODS[parent],), {})
+    small = ["backbone.kwargs.img_size=16", "backbone.kwargs.patch_size=8"]
+    cfg = config(parent, "backbone.name=vit_tiny", *small)
+    cfg.method = "derived"
+    with pytest.raises(ValueError, match=r"method=derived, .*pretrain_method=mocov3"):
+        build_backbone(cfg)
+    assert build_backbone(cfg, derived).blocks[0].attn.num_heads == heads
+    monkeypatch.setitem(METHODS, "derived", derived)
+    assert derived(cfg).backbone.blocks[0].attn.num_heads == heads
+    assert build_backbone(cfg).blocks[0].attn.num_heads == heads
+
+
+@pytest.mark.parametrize("method", ["dino", "VICReg", "supcon_margin", "simsiam_margin", None])
+def test_a_vit_of_any_method_of_ours_or_of_solo_learn_is_built(config, method):
+    """Also where this solo-learn has no such method."""
+    small = ["backbone.kwargs.img_size=16", "backbone.kwargs.patch_size=8"]
+    cfg = config("simclr_margin", "backbone.name=vit_tiny", *small)
+    cfg.method = method
+    assert build_backbone(cfg).blocks[0].attn.num_heads == 3
 
 
 def test_a_backbone_of_timm_is_added_when_it_is_used(config):

@@ -95,6 +95,22 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
 
 
 @pytest.mark.parametrize(
+    ("devices", "processes"), [(3, 3), ("3", 3), ("0,1,2", 3), ([0, 1], 2), ("1", 1), (None, 1)]
+)
+def test_a_queue_takes_the_batches_of_all_processes(config, devices, processes):
+    needs("nnclr_margin")
+    cfg = config("nnclr_margin", "optimizer.batch_size=4")
+    cfg.devices = devices
+    for multiple in (2, 3):
+        cfg.method_kwargs.queue_size = 4 * multiple
+        if multiple % processes == 0:
+            METHODS["nnclr_margin"].read_settings(cfg)
+        else:
+            with pytest.raises(ValueError, match=f"=4 times {processes} processes, got"):
+                METHODS["nnclr_margin"].read_settings(cfg)
+
+
+@pytest.mark.parametrize(
     ("method", "override", "named"),
     [
         ("mocov3_margin", "margins.scale=3", "margins has no setting 'scale'"),
@@ -113,6 +129,9 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         ("simclr_margin", "polarization={weight: 1, lower: 0.5, upper: 0.2}", "polarization.lower"),
         ("byol_curv", "polarization.weight=-1", "polarization.weight"),
         ("nnclr_margin", "queue_size=12", "queue_size must be a multiple"),
+        ("wmse_curv", "whitening_size=3", "whitening_size=3, got 8"),
+        ("wmse_curv", "whitening_size=0", "whitening_size"),
+        ("wmse_curv", "whitening_iters=0", "whitening_iters"),
         ("mocov3_margin", "temperature=0", "temperature"),
         ("mocov3_margin", "symmetric=perhaps", "symmetric"),
         ("mocov3_margin", "scale_by_temperature=2", "scale_by_temperature"),

@@ -43,8 +43,6 @@ def test_a_second_installation_changes_nothing():
         ("optimizer.name=lars", "optimizer.name=lars"),
         ("optimizer.exclude_bias_n_norm_wd=true", "optimizer.exclude_bias_n_norm_wd"),
         ("optimizer.layer_decay=0.5", "optimizer.layer_decay"),
-        ("scheduler.name=reduce", "scheduler.name=reduce"),
-        ("scheduler.name=exponential", "scheduler.name=exponential"),
     ],
 )
 def test_what_the_release_lacks_names_the_version_that_has_it(config, setting, named):

@@ -37,7 +37,7 @@ NOT_RUN = {
     r"--config-name align_uniform": "tests/test_examples.py installs the plugin",
     r"--config-path scripts/": "tests/training/test_own_configurations.py runs such recipes",
     r"reproduce(/hold_out\.py| tune| main) ": "tests/scripts/reproduce/test_protocol.py does",
-    r"reproduce law_rates ": "wants held-out images that scripts/reproduce/hold_out.py makes",
+    r"reproduce law": "wants held-out images, or a GPU; tests/scripts/reproduce/test_law.py does",
 }
 """Commands that are not executed, and why. Their settings are composed all the same."""
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from stopped_runs import BATCHES, Crash, crash, differences, steps_of, wait_until
 
 from solo_margins import cli, training
@@ -181,6 +182,28 @@ def test_a_folder_that_cannot_be_written_stops_before_the_first_step(
     (tmp_path / "file").write_text("")
     there = f"checkpoint.dir={tmp_path / 'file' / 'runs'}"
     assert "Not a directory" in stopped(config(there, "run_id=named"))
+
+
+ALMOST_FULL = """
+import resource, sys
+# The settings of a run are longer.
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+from omegaconf import OmegaConf
+from solo_margins import cli, training
+cli.run_cli(training.pretrain, OmegaConf.load(sys.argv[1]))
+"""
+
+
+@pytest.mark.full
+def test_settings_that_cannot_be_written_stop_all_processes(config, start, finish, tmp_path):
+    two = ["accelerator=cpu", "devices=2", "strategy=ddp", "optimizer.batch_size=4"]
+    backbone = "backbone.name=narrow_resnet10"
+    OmegaConf.save(config(*two, backbone, "loggers.csv=false"), tmp_path / "own.yaml")
+    (tmp_path / "program.py").write_text(ALMOST_FULL)
+    done = finish(start(tmp_path / "program.py", tmp_path / "own.yaml"))
+    assert done.code == 1, done.err
+    [said] = [line for line in done.err.splitlines() if line.startswith("Error: ")]
+    assert "args.json cannot be written: File too large" in said
 
 
 @pytest.mark.full

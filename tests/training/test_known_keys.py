@@ -59,6 +59,14 @@ def test_a_misspelt_key_of_a_probe_is_refused(linear_config, tmp_path):
         checked_probe(cfg)
 
 
+@pytest.mark.parametrize("group", ["lens", "knn_eval", "auto_umap"])
+def test_what_belongs_to_a_pretraining_is_refused_in_a_probe(linear_config, tmp_path, group):
+    (tmp_path / "last.ckpt").touch()
+    cfg = linear_config(tmp_path / "last.ckpt", f"{group}.enabled=true")
+    with pytest.raises(ValueError, match=rf"{group}\.enabled=true has no effect"):
+        checked_probe(cfg)
+
+
 @pytest.mark.parametrize("content", ["loggers=csv", "optimizer=sgd", "checkpoint=true"])
 def test_a_value_in_the_place_of_a_group_is_refused(raw_config, content):
     with pytest.raises(ValueError, match=f"^{content.partition('=')[0]} must hold "):

@@ -236,6 +236,11 @@ def test_the_probe_is_watched_too(config, linear_config):
 
 # several processes
 
+# No file may grow beyond this; what comes before the record and the state of the step is smaller.
+FULL_DISK = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (6000, resource.RLIM_INFINITY))
+"""
 PROGRAM = """
 import sys
 sys.path.insert(0, {support!r})
@@ -247,14 +252,17 @@ cli.run_cli(training.pretrain, OmegaConf.load({cfg!r}))
 """
 
 
-@pytest.mark.parametrize("action", ["stop", pytest.param("skip", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "action", ["stop", *(pytest.param(x, marks=pytest.mark.full) for x in ("skip", "stop, full"))]
+)
 def test_processes_decide_alike(spoiled, start, finish, tmp_path, action):
+    action, _, is_full = action.partition(", ")
     two = ("accelerator=cpu", "devices=2", "strategy=ddp", "optimizer.batch_size=4", "max_epochs=1")
     cfg = spoiled(*two, f"numerics.on_nonfinite={action}", "run_id=pair")
     OmegaConf.save(cfg, tmp_path / "own.yaml")
     script = tmp_path / "program.py"
     settings = {"support": str(SUPPORT), "calls": [2, 3], "cfg": str(tmp_path / "own.yaml")}
-    script.write_text(PROGRAM.format(**settings))
+    script.write_text((FULL_DISK if is_full else "") + PROGRAM.format(**settings))
     done = finish(start(script))
     assert "Traceback" not in done.err
     folder = tmp_path / "runs" / "simclr_margin" / "pair"
@@ -267,6 +275,9 @@ def test_processes_decide_alike(spoiled, start, finish, tmp_path, action):
     [line] = [line for line in done.err.splitlines() if line.startswith("Error")]
     assert "on rank 1" in line
     assert "the method's loss" in line
+    if is_full:
+        assert "could not be saved" in line
+        return
     seen = json.loads((folder / "nonfinite-step1.json").read_text())
     assert [len(part) for part in seen["image_indexes"]] == [4, 4]
     assert (folder / "nonfinite-step1.state").is_file()

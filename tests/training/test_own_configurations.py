@@ -250,7 +250,7 @@ def test_a_method_of_a_fork_with_our_name_runs(fork):
         ("+method_kwargs.margins.angular=7", "method_kwargs.margins.angular must be a number in"),
         ("+method_kwargs.typo=1", "method_kwargs of method=mocov3_margin has no setting 'typo'"),
         ("+variant=pos", "variant=pos is an option of --config-name mocov3_margin.yaml"),
-        ("scheduler.name=triangle", "scheduler.name must be warmup_cosine, step or none"),
+        ("scheduler.name=triangle", "scheduler.name must be one of warmup_cosine, step, none"),
         ("optimizer.batch_size=64", "Nothing was trained: optimizer.batch_size=64 exceeds"),
     ],
 )

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -122,6 +123,8 @@ def test_images_without_classes_and_without_validation(config, image_folder):
         ("backbone.name=resnet19", r"backbone\.name .*resnet18.*'resnet19'"),
         ("optimizer.name=sdg", r"optimizer\.name .*lars.*'sdg'"),
         ("scheduler.name=cosine", r"scheduler\.name .*warmup_cosine.*'cosine'"),
+        ("scheduler.name=exponential", r"scheduler\.name .*warmup_cosine.*'exponential'"),
+        ("scheduler.name=step", r"scheduler\.lr_decay_steps.*None"),
         ("data.dataset=mnist", r"data\.dataset .*custom.*'mnist'"),
         ("data.train_path=/nowhere", r"data\.train_path=/nowhere"),
         ("data.train_path='???'", r"data\.train_path"),
@@ -160,7 +163,9 @@ def test_a_logger_that_is_not_installed_is_named(config, setting, package):
         training.pretrain(config(f"{setting}=true"))
 
 
-def test_mistakes_end_a_program_and_faults_keep_their_trace(config, capsys, monkeypatch):
+def test_mistakes_end_a_program_and_faults_keep_their_trace(
+    config, capsys, monkeypatch, start, finish
+):
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     with pytest.raises(SystemExit) as caught:
         cli.run_cli(training.pretrain, config("method=mocov4"))
@@ -178,6 +183,36 @@ def test_mistakes_end_a_program_and_faults_keep_their_trace(config, capsys, monk
     monkeypatch.setitem(METHODS, "mocov3_margin", Broken)
     with pytest.raises(TypeError, match="a bug"):
         cli.run_cli(training.pretrain, config())
+    monkeypatch.undo()
+
+    class Wrong(MoCoV3Margin):
+        def __init__(self, cfg):
+            self.one, self.two = range(3)
+
+    # It looks like a wrong setting, so where it comes from can be asked.
+    monkeypatch.setitem(METHODS, "mocov3_margin", Wrong)
+    with pytest.raises(SystemExit):
+        cli.run_cli(training.pretrain, config())
+    assert capsys.readouterr().err.endswith("(SOLO_MARGINS_DEBUG=1 shows where)\n")
+    monkeypatch.undo()
+    # What the package says itself is clear, also where it is the program.
+    for wrong in (["solo_margins.lens", "nothing"], ["solo_margins.knn", "k"]):
+        run = finish(start("-m", *wrong))
+        assert run.code == 1
+        assert run.err.startswith("Error: ")
+        assert "SOLO_MARGINS_DEBUG" not in run.err
+
+
+def test_callbacks_of_lightning_can_be_added(config):
+    class Counter(pl.Callback):
+        steps = 0
+
+        def on_train_batch_end(self, *arguments):
+            self.steps += 1
+
+    counter = Counter()
+    training.pretrain(config("max_epochs=1"), callbacks=[counter])
+    assert counter.steps > 0
 
 
 def test_the_progress_bar_is_calm_in_a_file(config, capsys):

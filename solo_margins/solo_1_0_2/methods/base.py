@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from solo_margins.backbones import build_backbone
 from solo_margins.config import require
-from solo_margins.learning_rates import optimizer_and_schedule
+from solo_margins.learning_rates import SCHEDULES, optimizer_and_schedule
 from solo_margins.solo_1_0_2 import limits
 from solo_margins.solo_1_0_2.config import set_defaults
 
@@ -22,7 +22,7 @@ class TrainedModule(pl.LightningModule):
     """What methods and linear classifiers share: the settings, under the repository's names."""
 
     _OPTIMIZERS = limits.OPTIMIZERS
-    _SCHEDULERS = (*limits.SCHEDULERS, *limits.OTHER_SCHEDULERS)
+    _SCHEDULERS = SCHEDULES
 
     def __init__(self, cfg: DictConfig, backbone: Any) -> None:
         # Those of the release want every setting as an argument of its own.
@@ -76,7 +76,7 @@ class BaseMethod(TrainedModule, release.BaseMethod):
 
     def __init__(self, cfg: DictConfig) -> None:
         cfg = self.add_and_assert_specific_cfg(cfg)
-        super().__init__(cfg, build_backbone(cfg))
+        super().__init__(cfg, build_backbone(cfg, type(self)))
         self.backbone_name: str = cfg.backbone.name
         self.classifier_lr: float = cfg.optimizer.classifier_lr
         if self.accumulate_grad_batches:
@@ -168,7 +168,7 @@ class BaseMomentumMethod(BaseMethod, release.BaseMomentumMethod):
     def __init__(self, cfg: DictConfig) -> None:
         super().__init__(cfg)
         momentum = self.cfg.momentum
-        self.momentum_backbone = build_backbone(self.cfg)
+        self.momentum_backbone = build_backbone(self.cfg, type(self))
         initialize_momentum_params(self.backbone, self.momentum_backbone)
         self.momentum_classifier = (
             nn.Linear(self.features_dim, self.num_classes) if momentum.classifier else None

@@ -16,6 +16,7 @@ import pytest
 from reproduce import grid
 from reproduce.experiments import Cell
 from reproduce.study import PRESETS
+from solo.methods.base import BaseMethod
 
 from solo_margins import results
 
@@ -25,8 +26,11 @@ MARK = "REPRODUCTION_TEST"
 
 def test_a_grid_runs_and_continues(study, baseline, scaled, capsys):
     """The first command runs one cell and is told of another; the second runs what is missing."""
+    configured = BaseMethod.configure_callbacks
     assert grid.run(grid.targets_of([baseline]), [1], study) == []
+    assert BaseMethod.configure_callbacks is configured, "solo-learn's class was changed"
     [first] = results.read(study.file)
+    assert first.figures["turn"] > 0
     both = grid.targets_of([baseline, scaled])
     capsys.readouterr()
     assert grid.run(both, [1], study) == []

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from documented import ROOT
-from reproduce import command, grid, law, law_paper, optimum, plots
+from reproduce import choices, command, grid, law, law_paper, optimum, plots
 from reproduce.study import PRESETS, Study
 from reproduce.tables import Measured, measured
 
@@ -94,8 +94,8 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
     for entries in law.rate_entries().values():
         for entry in entries:
             tuned[entry.cell] = 40 - entry.x  # the smallest rate
-    assert law.choose({}, {}) == {}
-    assert law.choose(tuned, {}) == {"rates": rates}
+    assert law.choose({}, {}, {}) == {}
+    assert law.choose(tuned, {}, {}) == {"rates": rates}
     mapped = {}
     for method in law.METHODS:
         for entry in law.map_entries(rates, method, ["short"]):
@@ -103,15 +103,25 @@ def test_the_chosen_rate_scale_and_temperature_have_the_highest_accuracy():
             # The map's seeds make s = 1 worse than tuning's did: the rate stays.
             mapped[entry.cell] = 50 if is_best else 0
     assert tuned.keys() & mapped.keys()
-    assert law.choose(tuned, mapped)["rates"] == rates
-    chosen = law.choose(tuned, mapped)
+    assert law.choose(tuned, mapped, {})["rates"] == rates
+    chosen = law.choose(tuned, mapped, {})
     for choice in chosen["primary"].values():
         assert (choice["scale"], choice["temperature"]) == (0.5, 0.1)
-    assert "test_rates" not in chosen
+    assert not {"test_rates", "best_temperatures"} & chosen.keys()
+    controlled = {}
+    for entry in law._controls(rates):
+        height = {(1, 0.3): 51, (1, 0.25): 51, (0.7, 0.05): 52, (0.25, 0.2): 51}
+        controlled[entry.cell] = height.get((entry.y, entry.x), 50)
+    best = law.choose(tuned, mapped, controlled)["best_temperatures"]
+    for method, temperature in ((law.MOCO, 0.25), (law.SIMCLR, 0.3)):
+        sides = {"scale": 0.7, "temperature": 0.05, "baseline_temperature": temperature}
+        assert best[method] == sides
+    del controlled[entry.cell]
+    assert "best_temperatures" not in law.choose(tuned, mapped, controlled)
     of_test = law.test_rate_entries(chosen["primary"])
     for scale, entries in of_test.items():
         tuned.update({e.cell: 50 - abs(e.x - (0.48 if scale == 1 else 0.96)) for e in entries})
-    assert law.choose(tuned, mapped)["test_rates"] == {1: 0.48, 0.5: 0.96}
+    assert law.choose(tuned, mapped, {})["test_rates"] == {1: 0.48, 0.5: 0.96}
 
 
 def test_a_rate_at_an_end_of_those_tried_is_told(monkeypatch):
@@ -215,7 +225,7 @@ def mapped(tmp_path, monkeypatch):
 
 
 def test_optima_and_correlations_are_written_and_drawn(mapped, tmp_path, monkeypatch, capsys):
-    items = measured(law.EXPERIMENTS["law_map_simclr"].entries, None, mapped)
+    items = measured(law.EXPERIMENTS["law_map_simclr"].entries, mapped)
     assert all(len(item.by_seed) == 3 for item in items)
     command_line = ["reproduce", "law_map_simclr", "--preset", "mini", "--optimum"]
     monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
@@ -261,6 +271,51 @@ def test_the_best_scale_is_compared_with_the_best_of_one_and_without_its_own_see
     ]
 
 
+def test_the_scale_with_the_highest_q_is_compared_with_one_and_with_the_best(tmp_path, monkeypatch):
+    rates = dict.fromkeys(law.rate_entries(), 0.96)
+    monkeypatch.setattr(law, "EXPERIMENTS", law.experiments({"rates": rates}))
+    study = Study(PRESETS["mini"], tmp_path / "results.jsonl", tmp_path / "work")
+    # s: q, linear probe, kNN; the third seed, which 1 lacks, would choose another.
+    seen = {0.25: (0.2, 53.0, 50.0), 0.5: (0.3, 51.5, 52.0), 0.7: (0.3, 40.0, 40.0)}
+    seen |= {1: (0.1, 50.0, 49.5), 1.125: (0.0, 10.0, 10.0)}
+    for entry in law.EXPERIMENTS["law_map_simclr"].entries:
+        if law.steps_of(entry.cell) == 4212 and "τ = 0.2" in entry.row:
+            for seed in entry.seeds if entry.x != 1 else entry.seeds[:2]:
+                q, linear, knn = seen[entry.x]
+                q += {4: 0.0, 5: 0.01, 6: 0.9}[seed] * (entry.x == 0.5 or seed == 6)
+                figures = {"q": q, "linear_acc1": linear, "knn_acc1": knn}
+                record = study.record(entry.cell, seed, entry.probed_on, figures=figures)
+                results.append(study.file, record)
+    [_, line] = optimum.chosen_by_q(study)
+    assert line == ["SimCLR, τ = 0.2", "4,212", "2", "0.5", "0.25", "+1.5", "-1.5", "+2.5"]
+
+
+def test_a_part_of_a_grid_leaves_the_rest_of_its_table(mapped, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(command.EXPERIMENTS, "law_map_simclr", law.EXPERIMENTS["law_map_simclr"])
+    command_line = ["reproduce", "law_map_simclr", "--preset", "mini", "--table"]
+    written = []
+    for part in ([], ["--rows", "SimCLR, τ = 0.2", "--seeds", "5"]):
+        argv = [*command_line, "--output", str(tmp_path), *part]
+        monkeypatch.setattr(sys, "argv", argv)
+        command.main()
+        written.append((tmp_path / "law_map_simclr.csv").read_text())
+        assert "SimCLR, τ = 0.1" in capsys.readouterr().out
+    assert written[0] == written[1]
+    assert written[0].count("\n") == 1 + 20
+
+
+def test_the_longest_runs_have_fewer_seeds_and_choose_with_them(mapped):
+    entries = law.EXPERIMENTS["law_map_long"].entries
+    assert {entry.seeds for entry in entries} == {(4, 5)}
+    for entry in entries:
+        for seed in entry.seeds:
+            assert "long" not in optimum.best_of_moco(mapped)
+            figures = {"linear_acc1": -(math.log(entry.x / 0.8) ** 2), "knn_acc1": 0.0}
+            record = mapped.record(entry.cell, seed, entry.probed_on, figures=figures)
+            results.append(mapped.file, record)
+    assert optimum.best_of_moco(mapped) == {"long": 0.8}
+
+
 def test_a_seed_that_only_some_scales_have_does_not_count(mapped):
     lines = mapped.file.read_text().splitlines(keepends=True)
     whole = [line for line in lines if json.loads(line)["seed"] != 6]
@@ -292,14 +347,14 @@ def test_the_best_scale_of_moco_is_chosen_where_its_map_is_complete(tmp_path, mo
     command_line = ["reproduce", "law_rates", "--preset", "mini", "--choose"]
     monkeypatch.setattr(sys, "argv", [*command_line, "--output", str(tmp_path)])
     command.main()
-    chosen = law.chosen_settings()
+    chosen = choices.read(law.CHOSEN)
     assert chosen["rates"] == rates
     assert chosen["best_scales"] == {"middle": 0.6}
     # A map that lacks a seed chooses nothing: the choice would move when the seed is there.
     lines = study.file.read_text().splitlines(keepends=True)
     study.file.write_text("".join(line for line in lines if json.loads(line)["seed"] != 6))
     command.main()
-    assert "best_scales" not in law.chosen_settings()
+    assert "best_scales" not in choices.read(law.CHOSEN)
     assert "law_chosen.yaml" in capsys.readouterr().out
 
 

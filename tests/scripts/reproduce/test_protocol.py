@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from documented import ROOT
-from reproduce import command, grid, methods, protocol
+from reproduce import choices, command, grid, methods, protocol
 from reproduce.experiments import Cell, Entry
 from reproduce.study import PRESETS
 
@@ -54,15 +54,15 @@ def test_the_best_settings_are_chosen_and_kept(tmp_path, monkeypatch):
     accuracies = {entry.cell: 40.0 for entry in entries}
     best = next(e for e in entries if e.row == "BYOL, rate = 0.12")
     accuracies[best.cell] = 41.0
-    assert protocol.chosen_settings() == {}
-    protocol.write_choice(protocol.choose(accuracies))
-    assert protocol.chosen_settings() == {**FIRST, "BYOL": ["optimizer.lr=0.12"]}
-    assert not protocol.is_committed()
+    assert choices.read(protocol.CHOSEN) == {}
+    choices.write(protocol.CHOSEN, protocol.choose(accuracies), "tune --choose")
+    assert choices.read(protocol.CHOSEN) == {**FIRST, "BYOL": ["optimizer.lr=0.12"]}
+    assert not choices.is_committed(protocol.CHOSEN)
 
 
 def test_tests_wait_for_committed_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "CHOSEN", tmp_path / "chosen.yaml")
-    protocol.write_choice(FIRST)
+    choices.write(protocol.CHOSEN, FIRST, "tune --choose")
     monkeypatch.setattr(command, "EXPERIMENTS", FINAL)
     monkeypatch.setattr(sys, "argv", ["reproduce", "main", "--preset", "mini"])
     with pytest.raises(SystemExit, match="not committed"):
@@ -70,7 +70,7 @@ def test_tests_wait_for_committed_settings(tmp_path, monkeypatch):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "Choose"]):
         subprocess.run([*git, *words], check=True)
-    assert protocol.is_committed()
+    assert choices.is_committed(protocol.CHOSEN)
     monkeypatch.setattr(sys, "argv", ["reproduce", "main", "--preset", "paper"])
     with pytest.raises(SystemExit, match="--preset mini"):
         command.main()
@@ -181,7 +181,7 @@ def test_the_committed_tables_are_those_of_the_committed_results():
     study = Study(PRESETS["mini"], COMMITTED / "results.jsonl", COMMITTED / "work")
     shown = set()
     for name, experiment in protocol.EXPERIMENTS.items():
-        items = tables.measured(experiment.entries, None, study)
+        items = tables.measured(experiment.entries, study)
         shown |= {
             study.record(item.entry.cell, seed, item.entry.probed_on).id
             for item in items

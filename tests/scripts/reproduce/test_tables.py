@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+from dataclasses import replace
 
 import pytest
 from reproduce import plots, tables
@@ -15,7 +16,7 @@ def test_tables_say_means_deviations_and_paired_differences(study, baseline, sca
     record(scaled, 1, 51.0, 40.0)
     record(scaled, 2, 56.0, 41.0)
     record(scaled, 3, 90.0, 90.0)  # no baseline with this seed
-    items = tables.measured([baseline, scaled], [1, 2, 3], study)
+    items = tables.measured([baseline, scaled], study)
     first, second = csv.DictReader(io.StringIO(tables.as_csv(items, ["steps"])))
     assert [first[name] for name in ("linear_acc1", "linear_acc1_std", "seeds", "steps")] == [
         "52",
@@ -72,8 +73,9 @@ def test_every_kind_of_figure_is_drawn(study, baseline, scaled, record, tmp_path
     for entry, seed in itertools.product(entries, (1, 2)):
         record(entry, seed, 50.0 + seed, 40.0)
     path = tmp_path / "figure.png"
-    assert plots.draw(experiment, tables.measured(entries, [1, 2], study), path)
+    assert plots.draw(experiment, tables.measured(entries, study), path)
     assert path.read_bytes().startswith(b"\x89PNG")
-    nothing = tables.measured(entries, [7], study)
+    empty = replace(study, file=tmp_path / "empty.jsonl")
+    nothing = tables.measured(entries, empty)
     assert not plots.draw(experiment, nothing, tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
