@@ -228,9 +228,11 @@ def _heat_maps(pyplot: Any, experiment: Experiment, items: Sequence[Measured]) -
         by_place = dict(zip(places, means, strict=True))
         xs, ys = (sorted(set(values)) for values in zip(*places, strict=True))
         grid = [[by_place.get((x, y), math.nan) for x in xs] for y in ys]
-        for (x, y), mean in by_place.items():
-            axis.text(xs.index(x), ys.index(y), f"{mean:.1f}", ha="center", va="center")
         image = axis.imshow(grid, aspect="auto", origin="lower")
+        for (x, y), mean in by_place.items():
+            place = xs.index(x), ys.index(y)
+            color = "black" if image.norm(mean) > 0.5 else "white"
+            axis.text(*place, f"{mean:.1f}", ha="center", va="center", color=color)
         axis.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
         axis.set_yticks(range(len(ys)), ["off" if math.isinf(y) else f"{y:.2g}" for y in ys])
         axis.set_xlabel(experiment.axis)
