@@ -2,11 +2,12 @@
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
+from omegaconf import ListConfig, OmegaConf
 
 # YAML writes infinity as .inf; on Hydra's command line that stays a word.
 INFINITY_WORDS = (".inf", "inf", "infinity")
@@ -115,3 +116,39 @@ def nearest(name: Any, names: Collection[str]) -> str | None:
 def write(cfg: Any, place: str, value: Any) -> None:
     """Write a setting, or a mapping of settings, into a configuration."""
     OmegaConf.update(cfg, place, value, force_add=True, merge=False)
+
+
+def device_numbers(devices: Any, on_cpu: bool = False) -> list[Any]:
+    """Return a configuration's ``devices`` as the list of their numbers.
+
+    Args:
+        devices: a number, a list of numbers, or ``"auto"``.
+        on_cpu: whether they are processes on a CPU, where ``"auto"`` is one.
+
+    Raises:
+        ValueError: it is something else; the message is one sentence.
+
+    Examples:
+        >>> device_numbers(2), device_numbers("0,3"), device_numbers([1]), device_numbers(None)
+        ([0, 1], [0, 3], [1], [0])
+    """
+    if devices is None:
+        return [0]
+    if isinstance(devices, (ListConfig, list)):
+        numbers = list(devices)
+    elif re.fullmatch(r"\s*\d*\s*(,\s*\d*\s*)+", str(devices)):
+        numbers = [int(number) for number in devices.split(",") if number.strip()]
+    elif str(devices) in ("-1", "auto"):
+        import torch
+
+        numbers = list(range(1 if on_cpu else max(1, torch.cuda.device_count())))
+    elif str(devices).isdecimal():
+        numbers = list(range(int(devices)))
+    else:
+        raise ValueError(f"devices must be a number, a list of numbers or auto, got {devices!r}.")
+    if not numbers:
+        raise ValueError(
+            f"devices must name at least one device, got {devices!r}: devices=1 is one of them, "
+            "devices=[0] is the first."
+        )
+    return numbers

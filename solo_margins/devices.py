@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from solo_margins.config import device_numbers
 from solo_margins.ranks import is_rank_zero
 
 if TYPE_CHECKING:
@@ -38,45 +38,8 @@ def complete_trainer_settings(cfg: DictConfig) -> DictConfig:
     on_cpu = runs_on_cpu(cfg)
     if OmegaConf.select(cfg, "accelerator", default=None) in (None, "None", "auto"):
         cfg.accelerator = "cpu" if on_cpu else "gpu"
-    cfg.devices = _listed(OmegaConf.select(cfg, "devices", default=None), on_cpu)
+    cfg.devices = device_numbers(OmegaConf.select(cfg, "devices", default=None), on_cpu)
     return cfg
-
-
-def number_of_devices(devices: Any, on_cpu: bool = False) -> int:
-    """Return how many devices a configuration's ``devices`` are.
-
-    Args:
-        devices: a number, a list of numbers, or ``"auto"``.
-        on_cpu: whether they are processes on a CPU.
-
-    Raises:
-        ValueError: it is something else; the message is one sentence.
-    """
-    return len(_listed(devices, on_cpu))
-
-
-def _listed(devices: Any, on_cpu: bool) -> list[Any]:
-    """Return devices as the list of their numbers."""
-    if devices is None:
-        return [0]
-    if isinstance(devices, (ListConfig, list)):
-        numbers = list(devices)
-    elif re.fullmatch(r"\s*\d*\s*(,\s*\d*\s*)+", str(devices)):
-        numbers = [int(number) for number in devices.split(",") if number.strip()]
-    elif str(devices) in ("-1", "auto"):
-        import torch
-
-        numbers = list(range(1 if on_cpu else max(1, torch.cuda.device_count())))
-    elif str(devices).isdecimal():
-        numbers = list(range(int(devices)))
-    else:
-        raise ValueError(f"devices must be a number, a list of numbers or auto, got {devices!r}.")
-    if not numbers:
-        raise ValueError(
-            f"devices must name at least one device, got {devices!r}: devices=1 is one of them, "
-            "devices=[0] is the first."
-        )
-    return numbers
 
 
 def allows_channels_last(network: nn.Module, on_cpu: bool) -> bool:

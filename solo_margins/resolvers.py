@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from solo_margins.checkpoints import checkpoint_setting
-from solo_margins.devices import number_of_devices
+from solo_margins.config import device_numbers
 from solo_margins.files import digits_folder
 from solo_margins.recipes import few_labels_setting, probe_setting, recipe_value
 
@@ -91,7 +91,7 @@ def data_workers(devices: Any) -> int:
     """
     # Of the cores of a machine a job may have some only.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(4, (cores or 1) // number_of_devices(devices)))
+    return max(1, min(4, (cores or 1) // len(device_numbers(devices))))
 
 
 def patch_size(image_size: int) -> int:

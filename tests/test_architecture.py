@@ -10,9 +10,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "solo_margins"
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "configs" not in path.parts]
 # From bottom to top: a part may import those of earlier lines, wherever in its files it does.
 LAYERS = [
-    ["method_names", "ranks"],
+    ["config", "method_names", "ranks"],
     [
-        "config",
         "devices",
         "files",
         "losses",

@@ -9,8 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from solo.utils.momentum import initialize_momentum_params
 from torch import Tensor, nn
 
-from solo_margins.config import setting, write
-from solo_margins.devices import number_of_devices, runs_on_cpu
+from solo_margins.config import device_numbers, setting, write
 from solo_margins.losses.alignment import aligned_temperature, aligned_temperature_by_indexes
 from solo_margins.losses.margins import Margins
 from solo_margins.losses.polarization import distance_polarization_with_count
@@ -326,7 +325,7 @@ def _check_queue(cfg: DictConfig) -> None:
     """Raise ``ValueError`` unless batches fill the queue evenly; solo-learn fails only later."""
     size = setting(cfg, "method_kwargs.queue_size")
     # The queue of every process takes the batches of all processes.
-    processes = number_of_devices(setting(cfg, "devices"), runs_on_cpu(cfg))
+    processes = len(device_numbers(setting(cfg, "devices")))
     processes *= setting(cfg, "num_nodes", 1)
     if size is not None and size % (cfg.optimizer.batch_size * processes):
         batch = f"optimizer.batch_size={cfg.optimizer.batch_size}"

@@ -94,6 +94,7 @@ def test_only_a_method_with_a_queue_asks_for_batches_that_fill_it(composed, any_
         METHODS[any_method].read_settings(cfg)
 
 
+@pytest.mark.repository
 @pytest.mark.parametrize(
     ("devices", "processes"), [(3, 3), ("3", 3), ("0,1,2", 3), ([0, 1], 2), ("1", 1), (None, 1)]
 )
