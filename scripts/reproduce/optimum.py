@@ -346,8 +346,8 @@ def write(study: Study, base: Path) -> str:
     compared = best_against_best(study)
     if len(compared) > 1:
         text += (
-            "\n# Best against best\n\nHow far the best scale at its best temperature is above s = 1 at"
-            f" its own, in points: the mean and every seed.\n\n{markdown_of(compared, texts=1)}"
+            "\n# Best against best\n\nHow far the best scale at its best temperature is above s = 1"
+            f" at its own, in points: the mean and every seed.\n\n{markdown_of(compared, texts=1)}"
         )
     by_q = chosen_by_q(study)
     if len(by_q) > 1:
