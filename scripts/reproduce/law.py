@@ -275,12 +275,21 @@ def _scheduled(rates: Mapping[str, float], best: Mapping[str, float]) -> Iterato
 
 
 def _compared(
-    chosen: Mapping[str, Any], data: str, epochs: int, seeds: tuple[int, ...], *settings: str
+    chosen: Mapping[str, Any],
+    name: str,
+    data: str,
+    epochs: int,
+    seeds: tuple[int, ...],
+    probed_on: Sequence[str],
+    settings: Sequence[str] = (),
 ) -> Iterator[Entry]:
-    """Yield the chosen scale and s = 1 of every method, probed on the same and on other data."""
-    for probed_on in sorted((TESTING, OTHER), key=lambda name: name != data):
-        transfer = "" if probed_on == data else f" → {_title(probed_on)}"
-        for method, choice in chosen["primary"].items():
+    """Yield the scale and the temperatures that were chosen under a name, and s = 1.
+
+    They are probed on each of some data, with the data of the pretraining first.
+    """
+    for target in sorted(probed_on, key=lambda target: target != data):
+        transfer = "" if target == data else f" → {_title(target)}"
+        for method, choice in chosen[name].items():
             baseline = None
             for scale, temperature in _sides(choice):
                 rate = chosen["rates"][rate_name(method, temperature, "short")]
@@ -289,7 +298,7 @@ def _compared(
                     row,
                     _title(data) + transfer,
                     _cell(method, data, epochs, scale, temperature, rate, settings),
-                    probed_on,
+                    target,
                     baseline=baseline,
                     seeds=seeds,
                 )
@@ -297,7 +306,8 @@ def _compared(
 
 
 def _test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
-    yield from _compared(chosen, TESTING, EPOCHS["test"], SEEDS["test"])
+    both = (TESTING, OTHER)
+    yield from _compared(chosen, "primary", TESTING, EPOCHS["test"], SEEDS["test"], both)
 
 
 def _test_tuned(chosen: Mapping[str, Any]) -> Iterator[Entry]:
@@ -327,20 +337,9 @@ def _test_tuned(chosen: Mapping[str, Any]) -> Iterator[Entry]:
 
 def _test_temperatures(chosen: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield each side at its own best temperature."""
-    for method, choice in chosen["best_temperatures"].items():
-        baseline = None
-        for scale, temperature in _sides(choice):
-            rate = chosen["rates"][rate_name(method, temperature, "short")]
-            row = _row(method, scale, temperature)
-            yield Entry(
-                row,
-                _title(TESTING),
-                _cell(method, TESTING, EPOCHS["test"], scale, temperature, rate),
-                TESTING,
-                baseline=baseline,
-                seeds=SEEDS["test"],
-            )
-            baseline = row
+    yield from _compared(
+        chosen, "best_temperatures", TESTING, EPOCHS["test"], SEEDS["test"], [TESTING]
+    )
 
 
 def _rates_of_test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
@@ -350,8 +349,9 @@ def _rates_of_test(chosen: Mapping[str, Any]) -> Iterator[Entry]:
 
 def _other_data(chosen: Mapping[str, Any]) -> Iterator[Entry]:
     # As many steps of warm-up as on CIFAR-10.
-    warmup = "scheduler.warmup_epochs=1.125"
-    yield from _compared(chosen, OTHER, LAW["other_epochs"], SEEDS["few"], warmup)
+    warmup = ["scheduler.warmup_epochs=1.125"]
+    both = (TESTING, OTHER)
+    yield from _compared(chosen, "primary", OTHER, LAW["other_epochs"], SEEDS["few"], both, warmup)
 
 
 def experiments(chosen: Mapping[str, Any]) -> dict[str, Experiment]:
